@@ -17,7 +17,7 @@ from drift_graph.diverted import diverted_by, is_diverted, is_late, report
 from drift_graph.errors import GraphError, ImpureStep
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Arity, Map, as_sequence
-from drift_graph.payloads import Rows, have_fields, joined
+from drift_graph.payloads import AtMostOne, Rows, have_fields, joined
 
 OnError = Literal["error", "divert"]
 
@@ -136,9 +136,9 @@ class PartlyDiverted(Rows):
         return None
 
     @property
-    def reports(self) -> _Members:
+    def reports(self) -> AtMostOne:
         """The reports of the diverted ones."""
-        return _Members(self.flags.translate(_OTHERS), list(map(report, self.apart)))
+        return AtMostOne(self.flags.translate(_OTHERS), list(map(report, self.apart)))
 
     def _listed(self) -> list[Any]:
         if self._values is None:
@@ -148,22 +148,6 @@ class PartlyDiverted(Rows):
 
 
 _OTHERS = bytes(not value for value in range(0x100))
-
-
-class _Members(Rows):
-    """For each payload one member or none; see `Rows.members`."""
-
-    __slots__ = ("_members",)
-
-    def __init__(self, flags: bytes, members: Any) -> None:
-        self._members = flags, members
-
-    def __len__(self) -> int:
-        return len(self._members[0])
-
-    @property
-    def members(self) -> tuple[bytes, Any]:
-        return self._members
 
 
 class TriedStep(_ByValue, frozen=True):
@@ -211,7 +195,7 @@ class ErrorsOnly(MapsEach, _ByValue, frozen=True):
     def each(self, payloads: Any) -> Any:
         if isinstance(payloads, PartlyDiverted):
             return payloads.reports
-        return _Members(bytes(len(payloads)), []) if have_fields(payloads) else list(map(self, payloads))
+        return AtMostOne(bytes(len(payloads)), []) if have_fields(payloads) else list(map(self, payloads))
 
 
 def late_sinks(dataflow: Dataflow) -> list[str]:

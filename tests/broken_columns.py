@@ -47,11 +47,13 @@ RUNNING, CHECKPOINT = (
 RESULTS = ("tests/rows/test_window_rows.py",)
 _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
 IN_SESSIONS = ("tests/rows/test_session_rows.py",)
-_COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
+BY_NUMBER = ("tests/rows/test_running.py", "-k", "by_number or resumes")
 _FIRSTS, DEDUP = "drift/columns/firsts.py", ("tests/rows/test_rows_dedup.py",)
 NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
 STRETCHES = ("tests/machines/test_in_order.py", "-k", "later_end")
 EXPRESSIONS = ("tests/rows/test_running.py", "-k", "digest or expressions or refused")
+_LOOPS = "kernel/drift_kernel/loops.pyx"
+ADDED_UP = ("tests/rows/test_running.py", "-k", "added_up")
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
@@ -379,13 +381,13 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     # Windows.
-    one("a sum in a window begins with 0", _GROUPS, "nothing = -0.0 if", "nothing = 0.0 if", BY_NUMBER, _UNSEEN),
+    one("a sum in a window begins with 0", _GROUPS, "nothing = -0.0 if", "nothing = 0.0 if", ADDED_UP, _UNSEEN),
     one(
         "a sum in a window overflows",
         _GROUPS,
-        "_greatest(values) * len(values) + _greatest(sums) > _EXACT_MAX:",
+        "_greatest(values) * len(values) > _EXACT_MAX:",
         "False:",
-        BY_NUMBER,
+        ADDED_UP,
         _UNSEEN,
     ),
     one(
@@ -393,7 +395,7 @@ BREAKAGES: list[Breakage] = [
         _GROUPS,
         "        np.add.at(sums, self._numbers, values)\n",
         "        sums += [values[self._numbers == at].sum() for at in range(len(sums))]\n",
-        BY_NUMBER,
+        ADDED_UP,
         _UNSEEN,
     ),
     one(
@@ -401,7 +403,7 @@ BREAKAGES: list[Breakage] = [
         _GROUPS,
         "np.array(each, _ARRAYS[frozenset(map(type, each))])",
         "np.array([value or 0 for value in each], np.float64)",
-        BY_NUMBER,
+        SLIDING,
         _UNSEEN,
     ),
     one(
@@ -545,25 +547,33 @@ BREAKAGES: list[Breakage] = [
     # Windows by number.
     one(
         "an open window by number is left out",
-        _COUNTED,
-        "np.flatnonzero(before % size)",
-        "before[:0]",
+        _LOOPS,
+        "known.append(full if last is empty else (*full, last))",
+        "known.append(full)",
         BY_NUMBER,
         _UNSEEN,
     ),
     one(
         "windows by number begin with a batch",
-        _COUNTED,
-        "before[codes] + batch.ranks",
-        "batch.ranks",
+        _LOOPS,
+        "positions[number] = states[number][0]",
+        "positions[number] = 0",
         BY_NUMBER,
         _UNSEEN,
     ),
     one(
         "an open window by number is stored empty",
-        _COUNTED,
-        "open_windows.get(place, empty)",
-        "empty",
+        _LOOPS,
+        "last = accumulators.pop() if accumulators else empty",
+        "last = empty",
+        BY_NUMBER,
+        _UNSEEN,
+    ),
+    one(
+        "of windows by number that overlap a slice is left out",
+        _LOOPS,
+        "column.merge_cells(slices + at, made_of[at], lengths[at], further)",
+        "column.merge_cells(slices + at, made_of[at], lengths[at] - 1, further)",
         BY_NUMBER,
         _UNSEEN,
     ),

@@ -18,8 +18,11 @@ import tempfile
 from array import array
 from collections.abc import Callable
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 ROOT = Path(__file__).parent.parent
 _FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
@@ -75,6 +78,7 @@ def check(rounds: int) -> None:
         ("blocks", blocks),
         ("windows", windows),
         ("sessions", sessions),
+        ("windows by number", by_number),
         ("memory", memory),
         ("keys", keys),
     ):
@@ -344,7 +348,7 @@ def parts_of(kernel: Any, drawn: random.Random) -> tuple[list[Any], list[Any]]:
 
     every = [Count(), Sum(itself), Mean(itself), Extreme(itself, False), Extreme(itself, True), Collect(itself)]
     parts = [drawn.choice(every) for _ in range(drawn.randrange(1, 4))]
-    return parts, [kernel.Accumulators(part.adds, part.begin_value, part.add_value) for part in parts]
+    return parts, [kernel.Accumulators(part.adds, part.begin_value, part.add_value, part.merge) for part in parts]
 
 
 def values_for(parts: list[Any], count: int, drawn: random.Random) -> list[Any]:
@@ -430,6 +434,56 @@ def windows(kernel: Any, drawn: random.Random) -> None:
             for key in names[:2]:
                 known[key] = added(parts, None, [[at] for at in range(len(parts))], 0)
                 table.absorb(key, tuple(known[key]), key)
+
+
+def by_number(kernel: Any, drawn: random.Random) -> None:
+    """Batches of windows by number, of one slice each or of several, beside the plain loop; some values raise."""
+    from drift.flow.accumulators import Several
+    from drift.flow.opened import EMPTY
+    from drift.flow.windows import NumberedStep
+    from drift.operators import KeyedItems
+    from drift_graph.metas import Metas
+
+    parts, _ = parts_of(kernel, drawn)
+    fields = tuple(
+        replace(each, user_function=itemgetter(at)) if hasattr(each, "user_function") else each
+        for at, each in enumerate(parts)
+    )
+    size = drawn.randrange(1, 8)
+    every = drawn.choice([size, drawn.randrange(1, size + 1)])
+    step = NumberedStep(lambda _: None, Several(tuple(map(str, range(len(parts)))), fields), size, every)
+    known: dict[str, Any] = {}
+    for _ in range(drawn.randrange(1, 6)):
+        count = drawn.randrange(1, 30)
+        of = [drawn.choice("abc") for _ in range(count)]
+        values = values_for(parts, count, drawn)
+        payloads = list(zip(*[[None] * count if each is None else each for each in values]))
+        states, expected = dict(known), list[Any]()
+        failed = _outcome(step._one_by_one, states, KeyedItems(of, payloads, Metas()), expected.append)
+        codes, keys = kernel.codes_of(of)
+        before = [known.get(key, (0, (), EMPTY)) for key in keys]
+        found = _outcome(numbered, kernel, step, parts, codes, before, values)
+        if failed is not None or isinstance(found[0], type):
+            assert failed is not None and isinstance(found[0], type), (failed, found)
+            continue
+        selected, made, after = found
+        known.update(zip(keys, after))
+        assert repr(known) == repr(states)
+        assert selected == list(map(len, expected))
+        assert repr(made) == repr([(window.end, window.value) for (window,) in filter(None, expected)])
+
+
+def numbered(
+    kernel: Any, step: Any, parts: list[Any], codes: Any, before: list[Any], values: list[Any]
+) -> tuple[list[int], list[Any], list[Any]]:
+    """Which items end windows, the ends and values of these, and the states."""
+    from drift.flow.opened import EMPTY
+
+    columns = tuple([kernel.Accumulators(each.adds, each.begin_value, each.add_value, each.merge) for each in parts])
+    selected, ends, made, _, after = kernel.windows_by_number(
+        codes, before, step.size, step.every, EMPTY, columns, True, values, False
+    )
+    return list(selected), list(zip(ends, map(step.aggregate.result, made))), after
 
 
 def windows_of(table: Any, first: int, stop: int) -> tuple[list[Any], list[Any]]:
@@ -565,7 +619,9 @@ def loops(kernel: Any) -> str:
     metas = kernel.Metas.stamped(array("q", numbers), array("Q", numbers), b"\0", b"")
     over = several.add(metas, codes, keys, [numbers, None], of, str)
     several.keep()
-    return repr((windows_of(table, 0, len(table)), len(over), several.states(several.cells_of())))
+    made = [kernel.Accumulators("sum", int, int.__add__, int.__add__)]
+    by_number = kernel.windows_by_number(codes, [(1, (), 1)] * 70, 2, 1, None, tuple(made), False, [numbers], False)
+    return repr((by_number, windows_of(table, 0, len(table)), len(over), several.states(several.cells_of())))
 
 
 def keys(kernel: Any, drawn: random.Random) -> None:

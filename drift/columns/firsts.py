@@ -16,7 +16,7 @@ import numpy as np
 
 from drift.columns.aggregates import _NotHere, codes_of, firsts_of
 from drift.columns.rows import Frame
-from drift.columns.windows import AtMostOne
+from drift_graph.payloads import AtMostOne
 
 
 def firsts(

@@ -108,30 +108,22 @@ class Groups:
     def __len__(self) -> int:
         return len(self.firsts)
 
-    def folded(self, of: InColumns, old: Array, before: Sequence[Array]) -> Sequence[Array]:
-        """The accumulators of an aggregate after the rows, in arrays.
-
-        Args:
-            old: the groups that have had rows before.
-            before: their accumulators, in arrays.
+    def folded(self, of: InColumns) -> Sequence[Array]:
+        """The accumulators of an aggregate, in arrays.
 
         Raises:
             _NotHere: see the module.
         """
         kind, field = of
         counts = np.bincount(self._numbers, minlength=len(self)) if kind in ("count", "mean") else None
-        if counts is not None and len(old):
-            counts[old] += before[0]
         if kind == "count":
             return (counts,)  # type: ignore[return-value]
         values = self._values(field)
-        if len(old) and before[-1].dtype != values.dtype:
-            raise _NotHere
         if kind == "mean":
-            return counts, self._sums(values, old, before[-1:])  # type: ignore[return-value]
+            return counts, self._sums(values)  # type: ignore[return-value]
         if kind == "sum":
-            return (self._sums(values, old, before),)
-        return (self._extremes(values, old, before, np.minimum if kind == "min" else np.maximum),)
+            return (self._sums(values),)
+        return (self._extremes(values, np.minimum if kind == "min" else np.maximum),)
 
     @property
     def places(self) -> Array:
@@ -149,24 +141,18 @@ class Groups:
             raise _NotHere
         return found
 
-    def _sums(self, values: Array, old: Array, before: Sequence[Array]) -> Array:
+    def _sums(self, values: Array) -> Array:
         nothing = -0.0 if values.dtype == np.float64 else 0  # -0.0 + x is x, for -0.0 too
         sums = np.full(len(self), nothing, values.dtype)
-        if len(old):
-            sums[old] = before[0]
-        if values.dtype != np.float64 and _greatest(values) * len(values) + _greatest(sums) > _EXACT_MAX:
+        if values.dtype != np.float64 and _greatest(values) * len(values) > _EXACT_MAX:
             raise _NotHere
         np.add.at(sums, self._numbers, values)
         return sums
 
-    def _extremes(self, values: Array, old: Array, before: Sequence[Array], function: np.ufunc) -> Array:
+    def _extremes(self, values: Array, function: np.ufunc) -> Array:
         found: Array = values[self.firsts]
-        if len(old):
-            found[old] = before[0]
-        if values.dtype == np.float64:
-            for some in (values, found):
-                if np.isnan(some).any() or np.signbit(some[some == 0]).any():
-                    raise _NotHere
+        if values.dtype == np.float64 and (np.isnan(values).any() or np.signbit(values[values == 0]).any()):
+            raise _NotHere
         function.at(found, self._numbers, values)
         return found
 

@@ -22,11 +22,10 @@ from drift.columns.aggregates import Array, _NotHere, codes_of
 from drift.columns.expressions import Fields, frame_of
 from drift.columns.flat import Names, names_of_both, rows_at
 from drift.columns.rows import Frame
-from drift.columns.windows import AtMostOne
 from drift.operators import MapsEach, _ByValue
 from drift_graph.canonical import canonical, canonical_each
 from drift_graph.errors import InputError
-from drift_graph.payloads import Rows, has_null
+from drift_graph.payloads import AtMostOne, Rows, has_null
 
 _NONE = (-1, 0)  # where the rows of a key without any begin, and how many they are
 

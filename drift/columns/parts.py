@@ -165,7 +165,7 @@ class Adding:
         columns: dict[str, pl.Series] = {}
         for of in self._aggregates:
             try:
-                arrays = groups.folded(of, _NONE, ())
+                arrays = groups.folded(of)
             except _NotHere:
                 raise NeedsRows(f"{of[0]} of {of[1]!r} is not exact in columns") from None
             for at, each in enumerate(arrays):

@@ -8,18 +8,18 @@ Why: a window's form is that of a Struct, whose fields are those of the columns;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array
+from drift.columns.aggregates import Array, InColumns
 from drift.columns.forms import pieces_of_rows, pieces_of_structs, pieces_of_tuples
-from drift.columns.groups import Keys, columns_of_keys
+from drift.columns.groups import Keys, columns_of_keys, results_in_columns
 from drift.columns.rows import Frame, Tabular, arrow_columns
-from drift_graph.payloads import Rows
+from drift_graph.payloads import AtMostOne
 
 if TYPE_CHECKING:
     from drift_kernel._kernel import Piece
@@ -93,48 +93,6 @@ def _unpacked(data: bytes, kind: Callable[..., Any], keys: int, names: tuple[str
     return WindowRows(pl.read_ipc_stream(data), kind, keys, names)
 
 
-class AtMostOne(Rows):
-    """For each of so many rows a tuple of one value, or of none.
-
-    Args:
-        selected: a byte for each row, 1 where it has a value.
-        of: the values.
-    """
-
-    __slots__ = ("_selected", "_of")
-
-    has_fields = False
-
-    def __init__(self, selected: bytes, of: Rows) -> None:
-        self._selected, self._of = selected, of
-
-    @property
-    def members(self) -> tuple[bytes, Rows]:
-        return self._selected, self._of
-
-    @property
-    def values(self) -> list[tuple[Any, ...]]:
-        """The tuples."""
-        each = iter(self._of)
-        return [(next(each),) if has_one else () for has_one in self._selected]
-
-    def __len__(self) -> int:
-        return len(self._selected)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self.values[at]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
-    @property
-    def nbytes(self) -> int:
-        return len(self) + self._of.nbytes
-
-    def __reduce__(self) -> Any:
-        return list, (self.values,)
-
-
 def window_rows(
     kind: Callable[..., Any],
     keys: Sequence[Any],
@@ -157,6 +115,32 @@ def window_rows(
     except OverflowError:
         return None
     return windows_between(kind, keys, fields, starts, ends, values, names)
+
+
+def windows_that_end(
+    kind: Callable[..., Any],
+    keyed: tuple[Sequence[Any], Array, int],
+    selected: bytearray,
+    ends: Any,
+    size: int,
+    values: tuple[tuple[str, ...] | None, Sequence[InColumns]],
+    accumulators: Sequence[Any],
+) -> AtMostOne | None:
+    """For each of some rows the window of `size` rows that ends with it, if one does; else as `window_rows`.
+
+    Args:
+        keyed: the keys, the number of each row's key, and how many fields keys have.
+        selected: a byte for each row, 1 where a window ends; `ends` and `accumulators` are of these, in buffers.
+        values: names of what a window has, None for one value; and the aggregates.
+    """
+    keys, codes, fields = keyed
+    names, aggregates = values
+    results = results_in_columns(aggregates, accumulators)
+    if results is None:
+        return None
+    own, until = Keys(keys, codes[np.frombuffer(selected, np.bool_)]), np.asarray(ends)
+    windows = windows_between(kind, own, fields, until - size, until, results, names)
+    return None if windows is None else AtMostOne(bytes(selected), windows)
 
 
 def windows_between(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Literal
 
 import msgspec
@@ -58,7 +59,8 @@ from drift_graph.functions import brief, caller
 from drift_graph.later import at
 from drift_graph.meta import END
 from drift_graph.moments import Span, span_from
-from drift_graph.payloads import Rows
+from drift_graph.payloads import AtMostOne, Rows
+from drift_kernel import kernel
 
 
 def _written(text: str) -> Any:
@@ -492,6 +494,7 @@ class _MergedEnd(_ByValue, frozen=True):
 #: the accumulator of the open slice, or EMPTY.
 _NumberedState = tuple[int, tuple[Any, ...], Any]
 _NO_ITEMS: _NumberedState = (0, (), EMPTY)
+_IN_KERNEL_MIN = 8  # of fewer rows the kernel's loop takes longer
 
 
 class NumberedStep(OfAggregate, BatchStep, frozen=True):
@@ -506,6 +509,42 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
         return self.size % self.every if self.size > self.every else 0
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
+        made = self.at_once(states, rows) if self.at_once is not None else None
+        if made is None:
+            self._one_by_one(states, rows, give)
+            return
+        for each in made:
+            give(each)
+
+    @property
+    def at_once(self) -> Callable[[dict[Any, Any], KeyedItems], AtMostOne | None] | None:
+        """See `Logic.at_once`."""
+        return self._in_kernel if kernel is not None and self.every <= self.size else None
+
+    def _in_kernel(self, states: dict[Any, Any], rows: KeyedItems) -> AtMostOne | None:
+        if kernel is None or len(rows.payloads) < _IN_KERNEL_MIN:
+            return None
+        codes, keys = kernel.codes_of(list(rows.keys))
+        values = [None if kind == "count" else list(part.values_of(rows.payloads)) for kind, part in self.parts[1]]
+        selected, ends, made, _, after = self._added(codes, [states.get(key, EMPTY) for key in keys], values, False)
+        of_keys, starts = map(self.key, compress(rows.payloads, selected)), [end - self.size for end in ends]
+        windows = list(map(Window, of_keys, starts, ends, map(self.aggregate.result, made)))
+        states.update(zip(keys, after))
+        return AtMostOne(bytes(selected), windows)
+
+    def _added(
+        self, codes: Any, states: Sequence[Any], values: list[Any], in_arrays: bool
+    ) -> tuple[bytearray, Any, list[Any], bool, list[Any]]:
+        """See `windows_by_number` of the kernel."""
+        assert kernel is not None
+        several, parts = self.parts
+        columns = tuple(
+            [kernel.Accumulators(kind, part.begin_value, part.add_value, part.merge) for kind, part in parts]
+        )
+        known = [_NO_ITEMS if state is EMPTY else state for state in states]
+        return kernel.windows_by_number(codes, known, self.size, self.every, EMPTY, columns, several, values, in_arrays)
+
+    def _one_by_one(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         size, every, cut, key_of, find, aggregate = (
             self.size, self.every, self.cut, self.key, states.get, self.aggregate,
         )  # fmt: skip
@@ -538,8 +577,8 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         """See `Logic`."""
-        if self.every != self.size:
-            return "windows by number that overlap are made item by item"
+        if self.every > self.size:
+            return "windows by number with items between them are made item by item"
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
     def on_rows(
@@ -548,14 +587,23 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
         rows: Rows,
         fetch: Callable[[Sequence[Any]], list[Any]],
         store: Callable[[Iterable[tuple[Any, Any]]], None],
-    ) -> Rows | None:
+    ) -> Any:
         """See `Logic.on_rows`."""
-        names, values = () if key is all_items else names_of(key), self.aggregate.values_in_columns
-        if names is None or values is None or self.every != self.size:
+        of = self.aggregate.values_in_columns
+        batch = None if of is None or self.at_once is None else self.in_columns(rows)
+        if of is None or batch is None:
             return None
-        from drift.columns.counted import counted  # here: it needs numpy
+        from drift.columns.windows import windows_that_end  # here: it needs numpy
 
-        return counted(rows, names, values, self.size, Window, EMPTY, fetch, store)  # type: ignore[arg-type]
+        codes, keys, values, _ = batch
+        selected, ends, made, are_arrays, after = self._added(codes, fetch(keys), values, True)
+        fields = len(names_of(key) or ())
+        windows = (
+            windows_that_end(Window, (keys, codes, fields), selected, ends, self.size, of, made) if are_arrays else None
+        )
+        if windows is not None:
+            store(zip(keys, after))
+        return windows
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""

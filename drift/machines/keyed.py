@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
-from drift.machines.in_order import InOrder, Shared
+from drift.machines.in_order import InOrder, Shared, unless_it_raises
 from drift.machines.keys import keyed, stands_for_itself
 from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
@@ -158,12 +158,13 @@ class KeyedStage(KeyedState):
     @property
     def is_in_kernel(self) -> bool:
         """Whether a loop of the kernel runs it where nothing comes below its items."""
-        return self._in_order is not None and self._in_order.in_kernel
+        in_order = self._in_order is not None and self._in_order.in_kernel
+        return in_order or self._logic.at_once is not None
 
     @property
     def takes_later(self) -> bool:
         """Whether it does so where these are later items."""
-        return self._in_order is not None and self._in_order.takes_later
+        return self._logic.at_once is not None or (self._in_order is not None and self._in_order.takes_later)
 
     @property
     def opens(self) -> OpensWindows | None:
@@ -222,7 +223,7 @@ class KeyedStage(KeyedState):
             self.get([metas[-1]] * len(keys), keys)
             return list(map(self._states.get, keys, repeat(self._initial)))
 
-        return self._on_rows(self._keys.key, rows, fetch, self._states.update)
+        return unless_it_raises(self._on_rows, self._keys.key, rows, fetch, self._states.update)
 
     def _run_at_once(self, payloads: list[Any]) -> list[Any]:
         """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
@@ -304,6 +305,11 @@ class KeyedStage(KeyedState):
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
         samples = self._sampled(payloads, keys)
+        if is_complete and self._logic.at_once is not None and not self._blocked:
+            outputs = unless_it_raises(self._logic.at_once, self._states, KeyedItems(keys, payloads, metas))
+            if outputs is not None:
+                self._check(samples)
+                return [*sent, Columns(metas, outputs, None)]
         try:
             self._run(batch, made, fired, befores)
         except BaseException as raised:  # raised again row by row, where it is reported

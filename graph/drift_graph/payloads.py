@@ -91,8 +91,10 @@ class Rows:
         raise NotImplementedError
 
     @property
-    def members(self) -> tuple[Sequence[int], Rows] | None:
-        """Where each value is a sequence of others: how many it has, in bytes if none has several; and all of these."""
+    def members(self) -> tuple[Sequence[int], Any] | None:
+        """Where each value is a sequence of others: how many it has, in bytes if none has several; and all of these, in
+        rows or in a list.
+        """
         return None
 
     @property
@@ -257,6 +259,53 @@ class Interleaved(Rows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
+
+
+class AtMostOne(Rows):
+    """For each of so many payloads a tuple of one value, or of none.
+
+    Args:
+        selected: a byte for each payload, 1 where it has a value.
+        of: the values: rows, or a list.
+    """
+
+    __slots__ = ("_selected", "_of")
+
+    has_fields = False
+
+    def __init__(self, selected: bytes, of: Any) -> None:
+        self._selected, self._of = selected, of
+
+    @property
+    def members(self) -> tuple[bytes, Any]:
+        return self._selected, self._of
+
+    @property
+    def values(self) -> list[tuple[Any, ...]]:
+        """The tuples."""
+        each = iter(self._of)
+        return [(next(each),) if has_one else () for has_one in self._selected]
+
+    def __len__(self) -> int:
+        return len(self._selected)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def joined(self, others: Sequence[Any]) -> None:
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        from drift_graph.sizes import about_bytes  # which imports this file
+
+        return len(self) + about_bytes(self._of)
+
+    def __reduce__(self) -> Any:
+        return list, (self.values,)
 
 
 def are_rows(values: object) -> TypeGuard[Rows]:

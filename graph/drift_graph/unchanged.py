@@ -534,7 +534,10 @@ class Noting:
                         return f"it was {_shown(then)} and is {safe_text(repr, result, 200)}"
             self.is_on = not are_unchangeable(results)
             del results[: -_RECENT if self.is_on else None], prints[: -_RECENT if self.is_on else None]
-        elif outputs and not are_rows(outputs) and not are_unchangeable(outputs):
+            return ""
+        if are_rows(outputs) and outputs.members is not None:
+            _, outputs = outputs.members
+        if outputs and not are_rows(outputs) and not are_unchangeable(outputs):
             self.is_on = not are_unchangeable(_without_own(outputs))
         return ""
 

@@ -44,19 +44,19 @@ cdef class Accumulators:
 
     Args:
         kind: how numbers are added, one of `drift.columns.aggregates.Kind`; None of an aggregate of objects only.
-        begin, add: of the aggregate, for values.
+        begin, add: of the aggregate, for values; `merge` of one whose accumulators are merged.
     """
 
     cdef int kind, made_of
-    cdef object begin, add
+    cdef object begin, add, merge
     cdef int64_t *counts
     cdef _Number *numbers
     cdef list objects
     cdef Py_ssize_t room
 
-    def __init__(self, kind, begin=None, add=None):
+    def __init__(self, kind, begin=None, add=None, merge=None):
         self.kind = _OTHER if kind is None else _FOLDS[kind]
-        self.begin, self.add, self.objects = begin, add, []
+        self.begin, self.add, self.merge, self.objects = begin, add, merge, []
         self.made_of = _NOTHING
 
     def __dealloc__(self):
@@ -201,6 +201,47 @@ cdef class Accumulators:
                 objects[cells[at]] = self.add(objects[cells[at]], values[at])
         return 0
 
+    cdef int merge_cells(self, Py_ssize_t into, Py_ssize_t cell, Py_ssize_t count, const int64_t[::1] further) except -1:
+        """Merge the accumulators of so many cells, from one on, each with that of the cell `further` says behind it."""
+        cdef Py_ssize_t at, each
+        cdef int64_t total
+        cdef _Number number
+        cdef object made
+        if self.kind == _COUNT or self.made_of != _OBJECTS:
+            self.counts[into], number, each = self.counts[cell], self.numbers[cell], cell
+            for at in range(count - 1):
+                each = further[each]
+                self.counts[into] += self.counts[each]
+                if self.kind == _COUNT:
+                    continue
+                if self.made_of == _INTEGERS:
+                    if self.kind == _MIN:
+                        number.integer = min(number.integer, self.numbers[each].integer)
+                    elif self.kind == _MAX:
+                        number.integer = max(number.integer, self.numbers[each].integer)
+                    elif __builtin_add_overflow(number.integer, self.numbers[each].integer, &total):
+                        self.widen()
+                        break
+                    else:
+                        number.integer = total
+                elif self.kind == _MIN:
+                    if self.numbers[each].float < number.float or isnan(number.float):
+                        number.float = self.numbers[each].float
+                elif self.kind == _MAX:
+                    if self.numbers[each].float > number.float or isnan(number.float):
+                        number.float = self.numbers[each].float
+                else:
+                    number.float += self.numbers[each].float
+            else:
+                self.numbers[into] = number
+                return 0
+        made = self.objects[cell]
+        for at in range(count - 1):
+            cell = further[cell]
+            made = self.merge(made, self.objects[cell])
+        self.objects[into] = made
+        return 0
+
     cdef object get(self, Py_ssize_t cell):
         """An accumulator as the aggregate has it."""
         cdef object number
@@ -285,7 +326,10 @@ cdef object _accumulator(tuple columns, bint several, Py_ssize_t cell):
 
 cdef int _put_accumulator(tuple columns, bint several, Py_ssize_t cell, accumulator) except -1:
     cdef Accumulators column
-    for column, each in zip(columns, accumulator if several else (accumulator,)):
+    if not several:
+        column = columns[0]
+        return column.put(cell, accumulator)
+    for column, each in zip(columns, accumulator):
         column.put(cell, each)
     return 0
 
@@ -325,6 +369,114 @@ def codes_of(list keys not None):
             numbers[keys[at]] = number
         codes.data.as_longlongs[at] = number
     return codes, list(numbers)
+
+
+def windows_by_number(
+    codes, list states not None, int64_t size, int64_t every, empty, tuple columns not None, bint several,
+    list values not None, bint in_arrays
+):
+    """Add items to windows of `size` items of a key, one of which begins with each `every`-th, at most `size`, of them.
+
+    A window is one slice, or several: each `every` is cut where windows begin and where they end.
+
+    Args:
+        codes: of each item the number of its key.
+        states: of the keys by their numbers: how many items they had, the accumulators of the full slices from the
+            first window on that is not full, and that of the last slice, or `empty`.
+        columns: the accumulators of each aggregate, none of which has been used.
+        several: whether an accumulator of a slice is a tuple.
+        values: for each aggregate, see `Accumulators.fold`.
+        in_arrays: whether accumulators are wanted in arrays, see `Accumulators.arrays`.
+
+    Returns:
+        A byte for each item, 1 if a window ends with it; of these windows how many items the key had in all, and the
+        accumulators, in arrays and else in a list; the next states.
+    """
+    cdef const int64_t[::1] of_key = codes
+    cdef Py_ssize_t at, number, each, count = of_key.shape[0], keys = len(states), slices = 0, windows = 0
+    cdef int64_t cut = size % every if size > every else 0
+    cdef int64_t skipped = 2 if cut else 1, last_into = (size - 1) % every, into, cell, position
+    cdef Accumulators column
+    cdef tuple state
+    cdef list known = [], next_states = []
+    if not 1 <= every <= size:
+        raise ValueError(f"no window has {size} items of which one begins each {every}")
+    for state in states:
+        _, full, last = state
+        known.append(full if last is empty else (*full, last))
+        slices += len(known[len(known) - 1])
+    cdef bytearray selected = bytearray(count), begins = bytearray(count)
+    cdef array.array ends = array.clone(_INT64S, count, False), made = array.clone(_INT64S, count, False)
+    cdef uint8_t[::1] is_last = selected, is_first = begins
+    cdef array.array array_of_cells = array.clone(_INT64S, count, False)
+    cdef int64_t[::1] cells = array_of_cells, end_of = ends, made_of = made
+    cdef int64_t[::1] further = array.clone(_INT64S, slices + count, False)
+    cdef int64_t[::1] lengths = array.clone(_INT64S, count, False)
+    # Of each key: how many items, the first slice, the last one, and how many.
+    cdef int64_t[::1] positions = array.clone(_INT64S, keys, False), heads = array.clone(_INT64S, keys, False)
+    cdef int64_t[::1] tails = array.clone(_INT64S, keys, False), lives = array.clone(_INT64S, keys, False)
+    slices = 0
+    for number in range(keys):
+        positions[number] = states[number][0]
+        heads[number], lives[number] = slices, len(known[number])
+        slices += lives[number]
+        tails[number] = slices - 1
+        for each in range(heads[number], slices):
+            further[each] = each + 1
+    for at in range(count):
+        number = of_key[at]
+        position = positions[number]
+        positions[number] = position + 1
+        into = position % every
+        if into == 0 or into == cut or not lives[number]:
+            cell = slices
+            slices += 1
+            is_first[at] = 1
+            if lives[number]:
+                further[tails[number]] = cell
+            else:
+                heads[number] = cell
+            tails[number] = cell
+            lives[number] += 1
+        cells[at] = tails[number]
+        if into == last_into and position + 1 >= size:
+            is_last[at] = 1
+            end_of[windows], made_of[windows], lengths[windows] = position + 1, heads[number], lives[number]
+            windows += 1
+            if lives[number] > skipped:
+                for each in range(skipped):
+                    heads[number] = further[heads[number]]
+                lives[number] -= skipped
+            else:
+                lives[number] = 0
+    for column in columns:
+        column.grow(slices + windows if every < size else max(slices, 1))
+    each = 0
+    for accumulators in known:
+        for accumulator in accumulators:
+            _put_accumulator(columns, several, each, accumulator)
+            each += 1
+    _fold_each(columns, array_of_cells, begins, _numbers_of_each(columns, values, False))
+    if every < size:
+        for column in columns:
+            for at in range(windows):
+                column.merge_cells(slices + at, made_of[at], lengths[at], further)
+        for at in range(windows):
+            made_of[at] = slices + at
+    ends, made = ends[:windows], made[:windows]
+    arrays = _arrays_of(columns, made) if in_arrays else None
+    if arrays is None:
+        arrays = [_accumulator(columns, several, cell) for cell in made]
+        in_arrays = False
+    for number in range(keys):
+        accumulators = []
+        cell = heads[number]
+        for at in range(lives[number]):
+            accumulators.append(_accumulator(columns, several, cell))
+            cell = further[cell]
+        last = accumulators.pop() if accumulators else empty
+        next_states.append((positions[number], tuple(accumulators), last))
+    return selected, ends, arrays, in_arrays, next_states
 
 
 cdef struct _Waiting:
