@@ -475,8 +475,18 @@ class Program:
                 todo += [each for each in self._steps[at].maps if each not in todo]
         return list(dict.fromkeys(name for each in ports for name, *_ in each))
 
-    def run_some(self, columns: Columns, ports: Ports, origins: Origins | None = None) -> int:
+    def run_some(
+        self,
+        columns: Columns,
+        ports: Ports,
+        origins: Origins | None = None,
+        suffix: bytes = b"",
+        ended: bool = False,
+    ) -> int:
         """Send the first items of a batch through the maps: all of them, unless too much is made of them.
+
+        Args:
+            suffix, ended, origins: see `run`.
 
         Returns:
             How many items that is, at least one. (What was made of more is dropped, since calls are pure.)
@@ -487,7 +497,7 @@ class Program:
             found: Origins = {}
             part = columns.slice(0, count)
             try:
-                self.run(part, made, origins=found, room=Room(ROOM_BYTES) if count > 1 else None)
+                self.run(part, made, suffix, ended, origins=found, room=Room(ROOM_BYTES) if count > 1 else None)
             except Full as full:
                 fit, of = full.share
                 count = max(min(count * fit // of, count - 1), 1)

@@ -20,8 +20,8 @@ from drift_graph.sizes import BATCH_BYTES, size_of
 
 #: What a program may make at once. It is more than batches are made for, so that only a jump in size reaches it.
 ROOM_BYTES = 8 * BATCH_BYTES
-#: Calls after which the results are measured.
-_AT_ONCE = 256
+#: Calls after which the results are measured; the first time after fewer.
+_AT_ONCE, _FIRST = 256, 8
 _NUMBERS = frozenset({int, float, bool, type(None)})
 
 
@@ -76,9 +76,11 @@ def listed(results: Iterator[Any], count: int, room: Room | None) -> list[Any]:
     if room is None:
         return list(results)
     every: list[Any] = []
-    while some := list(islice(results, _AT_ONCE)):
+    at_once = min(_FIRST, _AT_ONCE)
+    while some := list(islice(results, at_once)):
         every += some
         room.take(some, len(every), count)
+        at_once = min(8 * at_once, _AT_ONCE)
     return every
 
 

@@ -5,13 +5,14 @@ after; none of them is below the least meta of those batches.
 
 Why: a component of the graph runs once, on all items that have come for it. Only if items come back to it, it runs
 item by item, least meta first, as the reference does, so that an item finds the states before it. Later items wait
-before their grouping until their time, and so do all items of a grouping that gives nothing before a timer fires; a
-worker with such items reports the least of them (`least_later`), and gets a turn when some are due (`is_due`).
+before their grouping until their time, and so do all items of a grouping that gives nothing before a timer fires; so do
+outputs of a stage before their maps (`unmapped.py`). A worker with such items reports the least of them
+(`least_later`), and gets a turn when some are due (`is_due`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
@@ -26,6 +27,7 @@ from drift.machines.pending import Pending, split
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.stage import Stage, TimedStage
+from drift.machines.unmapped import FIRST, GROWTH, Unmapped
 from drift_barrier.barrier import FAILURES
 from drift_graph.functions import field_of
 from drift_graph.item import Columns, joined, sorted_by_meta
@@ -41,9 +43,6 @@ Part = tuple[str, Columns]
 
 #: In place of a worker's index: the output barrier.
 BARRIER = -1
-
-#: Timers that fire at once before it is known what they make; and of later ones at most so many times as many.
-_FIRST_TIMERS, _GROWTH = 8, 8
 
 #: So many have numbers of one byte.
 _WORKERS_MAX = 0x100
@@ -217,13 +216,21 @@ class Worker:
         self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = self._due_below = BEGINNING
-        self._at_once = _FIRST_TIMERS  # that fire at once: as many as make a batch, once that is known
+        self._at_once = FIRST  # that fire at once: as many as make a batch, once that is known
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
         self._checkpoint = BEGINNING  # the last checkpoint taken
         if tracks:
             self.track()
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
         self._in_order = [self._stages[name] for names, cyclic in self._cyclic.items() if not cyclic for name in names]
+        self._unmapped = {
+            name: Unmapped(plan.programs[name])
+            for names, cyclic in self._cyclic.items()
+            if not cyclic
+            for name in names
+            if plan.programs[name].has_maps
+        }
+        self._takes_all = True  # in this turn
         self.tombstones = 0
 
     def turn(
@@ -238,12 +245,14 @@ class Worker:
         Args:
             minimal_time: as in `settle`.
             heartbeat: all items below it have come, with these batches at the latest, and later items below it are due.
-            rest: gets the last items of sources' batches, where too much is made of the first; None: all are taken.
+            rest: gets the last items of sources' batches, where too much is made of the first, and outputs of stages
+                may wait here for their maps; None: all are taken.
 
         Returns:
             The parts to send, by worker and for the barrier.
         """
         ports: Ports = {}
+        self._takes_all = rest is None
         for name, columns in parts:
             if name not in self._stages:
                 self._run_program(name, columns, ports, rest)
@@ -273,12 +282,15 @@ class Worker:
                 self._run_cycle(component, waiting, sends)
             else:
                 name = component[0]
+                self._map(name, waiting, sends)
                 if name in waiting:
                     self._run_stage(name, waiting.pop(name), waiting, sends)
                 self._fire(name, waiting, sends)
             for name in component:
                 if name in self._timed and self._timed[name].is_due:
                     fired_below = min(fired_below, self._timed[name].least_timer or fired_below)
+                if name in self._unmapped:
+                    fired_below = min(fired_below, self._unmapped[name].least or fired_below)
         assert not waiting  # items for an earlier component wait for their round instead
         return {receiver: gathered(parts) for receiver, parts in sends.items()}
 
@@ -293,9 +305,14 @@ class Worker:
         return min(self._heartbeat, self._plan.rounds_from)
 
     @property
+    def _before_their_time(self) -> list[Pending | Unmapped]:
+        return [*self._pending.values(), *self._unmapped.values()]
+
+    @property
     def least_later(self) -> bytes | None:
         """The least global time of an item that waits here for its time, or a lower one; None if none waits."""
-        held = [stage.least_timer for stage in self._timed.values()] + [each.least for each in self._pending.values()]
+        held = [stage.least_timer for stage in self._timed.values()]
+        held += [each.least for each in self._before_their_time]
         least = min((meta for meta in held if meta is not None), default=None)
         if least is None:
             return None
@@ -304,9 +321,9 @@ class Worker:
     @property
     def is_due(self) -> bool:
         """Whether the time of items that waited here has come: a turn takes them."""
-        return any(stage.is_due for stage in self._timed.values()) or any(
-            each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values()
-        )
+        if any(stage.is_due for stage in self._timed.values()) or any(map(len, self._unmapped.values())):
+            return True
+        return any(each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values())
 
     def pass_maps(self, parts: Sequence[Part], rest: list[Part] | None = None) -> dict[int, list[Part]]:
         """Run sources' batches through their maps only, and split the items for groupings by owner.
@@ -339,6 +356,22 @@ class Worker:
                 rest.append((source, columns.slice(taken, len(columns.metas))))
             if self._sent is not None and origins is not None:
                 self._sent.add(made, origins, columns.metas, b"")
+            for port, batches in made.items():
+                ports.setdefault(port, []).extend(batches)
+
+    def _map(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
+        """Run outputs of a stage that wait here through their maps."""
+        if name in self._unmapped and len(self._unmapped[name]):
+            ports: Ports = {}
+            self._map_some(name, ports)
+            self._send(ports, waiting, sends)
+
+    def _map_some(self, name: str, ports: Ports) -> None:
+        """Run outputs of a stage through its maps: all, or the first ones until enough has been made for a turn."""
+        unmapped, suffix, ended = self._unmapped[name], self._stages[name].suffix, self._heartbeat == END_OF_TIME
+        for columns, made, origins in unmapped.run(suffix, ended, takes_all=self._takes_all):
+            if self._sent is not None:
+                self._sent.add(made, origins, columns.metas, suffix)
             for port, batches in made.items():
                 ports.setdefault(port, []).extend(batches)
 
@@ -436,8 +469,8 @@ class Worker:
         """
         for stage in self._stages.values():
             stage.rewind(checkpoint)
-        for pending in self._pending.values():
-            pending.clear()
+        for waiting in self._before_their_time:
+            waiting.clear()
         self._begin_at(checkpoint)
         return self._send_again(self._sent.rewind(checkpoint)) if self._sent is not None else {}
 
@@ -492,7 +525,7 @@ class Worker:
     @property
     def held(self) -> int:
         """How many items and tombstones are stored for changes that may still come."""
-        return sum(stage.held for stage in self._stages.values()) + sum(map(len, self._pending.values()))
+        return sum(stage.held for stage in self._stages.values()) + sum(map(len, self._before_their_time))
 
     def _run_stage(self, name: str, batches: Sequence[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         ports: Ports = {}
@@ -509,7 +542,8 @@ class Worker:
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Fire the timers of a stage that are due, the first ones first, until enough has been made for a turn."""
         stage, in_all = self._timed.get(name), 0
-        while stage is not None and stage.is_due and in_all < BATCH_BYTES:
+        unmapped: Sized = self._unmapped.get(name, ())
+        while stage is not None and stage.is_due and in_all < BATCH_BYTES and not len(unmapped):
             ports: Ports = {}
             self._run_program_of(stage, name, self._out_of(name, stage.fire, ports, self._at_once), ports)
             made = made_bytes(columns.payloads for batches in ports.values() for columns in batches)
@@ -517,7 +551,7 @@ class Worker:
             self._send(ports, waiting, sends)
             if not stage.fired:
                 return
-            self._at_once = max(min(_GROWTH * self._at_once, BATCH_BYTES * stage.fired // max(made, 1)), 1)
+            self._at_once = max(min(GROWTH * self._at_once, BATCH_BYTES * stage.fired // max(made, 1)), 1)
 
     def _hold_back(self, names: Sequence[str], below: bytes) -> None:
         """Timers of other stages are still to fire from a meta on: below it only these are complete, and fire."""
@@ -540,7 +574,11 @@ class Worker:
     def _run_program_of(self, stage: Stage, name: str, out: Columns, ports: Ports) -> None:
         if out.diffs is not None:
             self.tombstones += out.diffs.count(-1)
-        self._run_maps(name, out, ports, stage.suffix, self._heartbeat == END_OF_TIME)
+        if name in self._unmapped:
+            self._unmapped[name].add(out)
+            self._map_some(name, ports)
+        else:
+            self._run_maps(name, out, ports, stage.suffix, self._heartbeat == END_OF_TIME)
 
     def _run_cycle(self, component: tuple[str, ...], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Run the stages of a cycle meta by meta, the least first, until nothing comes back to this worker.

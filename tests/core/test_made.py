@@ -12,7 +12,7 @@ from test_nodes import batches, fed, items
 
 import drift
 from drift.engines.simulated.simulation import Simulation
-from drift.machines import maps, room, windowing, worker
+from drift.machines import maps, room, unmapped, windowing, worker
 from drift.machines.nodes import batching
 from drift.machines.nodes import worker as workers
 from drift.machines.nodes.batching import FIRST_ITEMS, GROWTH, BatchPolicy
@@ -97,7 +97,35 @@ AT_ONCE: dict[str, Callable[[Any, Callable[[Any], str]], Any]] = {
         stream.key_by(lambda number: number)
         .window(drift.windows.tumbling(1000)).aggregate(drift.agg.count().then(make)).map(second)
     ),
+    "map of windows": lambda stream, make: (
+        stream.key_by(lambda number: number).window(drift.windows.tumbling(1000)).count().map(make_of(make))
+    ),
+    "map of sessions": lambda stream, make: (
+        stream.key_by(lambda number: number)
+        .window(drift.windows.session(1000)).count().filter(bool).map(make_of(make))
+    ),
+    "map of ends": lambda stream, make: (
+        stream.key_by(lambda number: number).at_end(drift.agg.count()).map(make_of(make))
+    ),
+    "map of timers": lambda stream, make: (
+        stream.process(
+            lambda number: number, 0, lambda state, number, time: (0, [drift.at(drift.END, number)]),
+            lambda state, number, time: (0, [number]),
+        ).flat_map(lambda number: [make(number)])
+    ),
 }  # fmt: skip
+
+#: Of rows, windows are computed in arrays, and all that end together end at once.
+OF_ROWS: dict[str, Callable[[Any], Any]] = {
+    "windows": lambda keyed: keyed.window(drift.windows.tumbling(1000)).aggregate(drift.agg.sum("number")),
+    "sessions": lambda keyed: keyed.window(drift.windows.session(1000)).aggregate(drift.agg.sum("number")),
+    "ends": lambda keyed: keyed.at_end(drift.agg.sum("number")),
+}
+
+
+def make_of(make: Callable[[int], str]) -> Callable[[Any], str]:
+    """The function of a result, which is a pair or a window, that makes a text of its number."""
+    return lambda result: make(result[1] if type(result) is tuple else result.value)
 
 
 def second(pair: Any) -> str:
@@ -111,6 +139,17 @@ def test_what_ends_together_is_made_and_released_some_at_a_time(place: str) -> N
     stream = graph.source("numbers", time=drift.EventTime(lambda number: number))
     AT_ONCE[place](stream, meter.make).sink("out")
     assert meter.take(iter(drift.run(graph, {"numbers": range(100)}))) == 100
+    assert meter.greatest <= 2 * (FIRST_ITEMS + 4) * MEGABYTE
+
+
+@pytest.mark.parametrize("place", OF_ROWS)
+def test_and_what_maps_make_of_rows_that_end_together(place: str) -> None:
+    meter = Meter(0, MEGABYTE)
+    graph = drift.Graph("together")
+    rows = graph.source("rows", schema={"number": int, "at": int}, time=drift.EventTime("at"))
+    OF_ROWS[place](rows.key_by("number")).map(make_of(meter.make)).sink("out")
+    run = drift.run(graph, {"rows": [{"number": number, "at": 1} for number in range(100)]})
+    assert meter.take(iter(run)) == 100
     assert meter.greatest <= 2 * (FIRST_ITEMS + 4) * MEGABYTE
 
 
@@ -138,7 +177,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "ROOM_BYTES", 400)
     monkeypatch.setattr(windowing, "ROOM_BYTES", 400)
     monkeypatch.setattr(worker, "BATCH_BYTES", 600)
-    monkeypatch.setattr(worker, "_FIRST_TIMERS", 2)
+    monkeypatch.setattr(worker, "FIRST", 2)
+    for name, value in {"FIRST": 2, "GROWTH": 2, "_MADE_MAX": 600, "BATCH_BYTES": 300}.items():
+        monkeypatch.setattr(unmapped, name, value)
     monkeypatch.setattr(room, "_AT_ONCE", 2)
     monkeypatch.setattr(room, "BATCH_BYTES", 200)
 
@@ -158,8 +199,28 @@ def words() -> drift.Graph:
     timed = both.process(str, 0, sets_timers, lambda state, note, time: (state, [note * (1 + time % 3), note]))
     timed.sink("timed")
     timed.key_by(len).at_end(drift.agg.collect()).sink("at the end")
-    both.key_by(str).window(drift.windows.tumbling(30)).aggregate(drift.agg.collect()).map(repr).sink("windows")
+    windows = both.key_by(str).window(drift.windows.tumbling(30)).aggregate(drift.agg.collect()).map(repr)
+    windows.sink("windows")
+    again = windows.flat_map(lambda text: [text, text[:5]]).window(drift.windows.tumbling(60)).count()
+    again.map(lambda window: str(window) * 9).scan(len, 0, lambda state, text: (state + 1, state)).sink("again")
     return graph
+
+
+def counted() -> drift.Graph:
+    """Sessions of rows, all of which end at once, and windows of what is made of them."""
+    graph = drift.Graph("counted")
+    rows = graph.source("rows", schema={"at": int, "k": int}, time=drift.EventTime("at", lateness=20))
+    sessions = rows.key_by("k").window(drift.windows.session(20)).aggregate(drift.agg.count())
+    texts = sessions.map(lambda window: str(window) * 5)
+    texts.key_by(len).window(drift.windows.tumbling(50)).count().sink("windows")
+    texts.scan(len, 0, lambda state, text: (state + 1, (text[-30:], state))).sink("states")
+    return graph
+
+
+@pytest.mark.usefixtures("tiny")
+def test_nor_do_those_of_rows_that_end_together() -> None:
+    rows = [{"at": at + at * 7 % 20, "k": at * 13 % 29} for at in range(0, 600, 3)]
+    flows.outputs(counted(), {"rows": rows}, [{"batch_items": 40}, {"batch_items": 4096}])
 
 
 def sets_timers(state: int, word: str, time: int) -> tuple[int, list[Any]]:
@@ -223,7 +284,7 @@ class Receivers:
                 self.table.handle(Ack(send.message.cells, send.message.heartbeats, send.message.waiting))
             elif isinstance(send.message, Batch):
                 self.table.handle(ack_of([tracked(send.message)], ()))
-        notice = MinimalTime(self.table.minimal_time, self.table.least_in_flight, -1)
+        notice = MinimalTime(self.table.minimal_time, self.table.least_in_flight, -1, 0, self.table.least_heartbeat)
         self.sends = all_turns(self.node, self.node.turn([notice], 1.0))
         return self.sends
 
@@ -259,6 +320,22 @@ def test_nor_does_the_first_of_two_groupings_in_a_message_that_has_something_old
     node = WorkerNode(Plan(graph.build()), 0, count, starts_small=True)
     old, new = batch(1, time=1, to="second"), batch(80, time=2, to="first")
     takes_all_at_this_pace(node, [batch(60, time=3, to="first"), Batch(old.granule, 4, [*new.parts, *old.parts])])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nor_what_ends_together_though_a_notice_knows_nothing_of_it(count: int) -> None:
+    graph = drift.Graph("large")
+    graph.source("numbers").key_by(abs).at_end(drift.agg.count(), name="ends").map(large).sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, count, starts_small=True)
+    receivers = Receivers(node, [batch(200, time=1, to="ends")])
+    made, times = 0, 0
+    while more := receivers.take():
+        stale = MinimalTime(BEGINNING, END_OF_TIME, -1, 0, END_OF_TIME)  # of before anything was made
+        more += all_turns(node, node.turn([stale], 1.0))
+        assert made_of(more) <= workers._AHEAD_BYTES_MAX + workers._MADE_MAX + FIRST_ITEMS * MEGABYTE
+        made, times = made + made_of(more), times + 1
+    assert made == 200 * MEGABYTE and times > 3
+    assert receivers.table.minimal_time == END_OF_TIME
 
 
 def takes_all_at_this_pace(node: WorkerNode, fed: list[Batch]) -> None:

@@ -10,7 +10,8 @@ for it, since minimal time waits as well. Batches from the feed come in order, a
 Memory: a batch of which too much would be made is taken in pieces; the rest is a message of this worker to itself, with
 an own granule. A worker that has made much that may still be in flight takes further batches, of input or for
 groupings, only if nothing older is in flight, so it goes on at the pace at which others take what it makes; and the one
-with the oldest batch always goes on.
+with the oldest batch always goes on. What it made of timers, or of outputs that waited, is in no batch of others, so a
+notice may not know of it yet: it counts until minimal time has passed it, and the one with the oldest timer goes on.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ class WorkerNode(Node):
         if self._starts_small:
             self._policy.begin()
         self._made: list[tuple[bytes, int]] = []  # a heap: granule and bytes of what was made, and may be in flight
+        self._fired: list[tuple[bytes, int]] = []  # the same of what no batch caused: until minimal time has passed it
         self._made_bytes = 0
         self._mapped_items, self._mapped_s = 0, 0.0  # not reported yet
         self._mapped = 0  # items, in the last turn
@@ -269,8 +271,10 @@ class WorkerNode(Node):
             if items >= _JUDGED_ITEMS:
                 self._corrects_little = tombstones < _LITTLE * items
                 self._judged = notice.mapped_items, notice.tombstones
-        while self._made and self._made[0][0] < self._in_flight:
-            self._made_bytes -= heappop(self._made)[1]
+        passed = (self._made, self._in_flight), (self._fired, max(self._minimal_time, notice.time))
+        for made, bound in passed:
+            while made and made[0][0] < bound:
+                self._made_bytes -= heappop(made)[1]
         is_checkpoint = notice.checkpoint and notice.time >= self._minimal_time
         due_below = min(notice.heartbeat, notice.in_flight)  # else what is in flight would correct what is fired
         minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, due_below)
@@ -344,9 +348,9 @@ class WorkerNode(Node):
 
     @property
     def _may_fire(self) -> bool:
-        """Whether later items are due, and little that was made is in flight, or nothing below them."""
+        """Whether later items are due, and little that was made is in flight, or nothing is below them."""
         least = self.machine.least_later if self.machine.is_due else None
-        return least is not None and (self._has_room or least <= self._in_flight)
+        return least is not None and (self._has_room or least <= self._minimal_time)
 
     def _parted(self, batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
         """The batches to take now, and those that wait until what was made has arrived."""
@@ -425,7 +429,7 @@ class WorkerNode(Node):
         waiting = self._later.moved(self.machine.least_later, leant_on=bool(sent) and least == later)
         made = made_bytes(columns.payloads for parts in caused.values() for _, columns in parts)
         self._policy.learn(items, made)
-        heappush(self._made, (least, made))
+        heappush(self._made if batches else self._fired, (least, made))
         self._made_bytes += made
         return [*sends, self._ack(ack_of(map(tracked, batches), [*sent, *map(tracked, left)], (), waiting))]
 
