@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from drift.records import writer
 from drift.records.blocks import Blocks, checks
 from drift.records.columns import GLOBAL_TIME, META, bins_of, joined, metas_of, split, strings_of, values
 from drift.records.reader import restored_many
+from drift.records.tables import SCHEMAS
 from drift_barrier.digest import Digest
 from drift_graph.canonical import canonical, encode_many, stored_each, stored_plain
 from drift_graph.meta import global_time, global_time_of, time_of, varint
@@ -128,3 +132,16 @@ def test_blocks_are_those_of_the_digest(items: list[Any], data: st.DataObject) -
     assert [block.hash for block in taken if block.rows == 4096] == digest.blocks
     assert sum(block.rows for block in taken) == made.rows
     assert all(len(block.payload_checks) == 2 * block.rows == 2 * len(block.meta_checks) for block in taken)
+
+
+def test_columns_that_are_too_great_for_a_batch_are_written_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_BATCH_BYTES_MAX", 300)
+    table = writer._Table(tmp_path, "answers", "xxh3_128", [])
+    rows = ["ask"] * 9, list(map(bytes, range(9))), [False] * 9, [bytes([row]) * 90 for row in range(9)]
+    table.add([pa.array(each, kind) for each, kind in zip(rows, SCHEMAS["answers"].types)])
+    assert len(table._pending) > 2 and all(batch.nbytes <= 300 for batch in table._pending)
+    sealed = table.seal()
+    assert sealed is not None and sealed.rows == 9
+    assert tuple(pq.read_table(tmp_path / sealed.path).to_pydict().values()) == rows
