@@ -225,9 +225,11 @@ def _as(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArra
     """A column as one of the type that a table has, if that holds the same values. Raises PayloadError: it does not."""
     import pyarrow as pa
 
+    from drift.arrow import without_views
+
     try:
         if _fits(column.type, kind):
-            return column.cast(kind)
+            return pa.chunked_array([without_views(chunk).cast(kind) for chunk in column.chunks], kind)
         why = ""
     except pa.ArrowException as error:
         why = f" ({error})"
@@ -267,7 +269,12 @@ def _family(kind: pa.DataType) -> str:
         "bytes": lambda each: (
             pa.types.is_binary(each) or pa.types.is_large_binary(each) or pa.types.is_binary_view(each)
         ),
-        "list": lambda each: pa.types.is_list(each) or pa.types.is_large_list(each) or pa.types.is_list_view(each),
+        "list": lambda each: (
+            pa.types.is_list(each)
+            or pa.types.is_large_list(each)
+            or pa.types.is_list_view(each)
+            or pa.types.is_large_list_view(each)
+        ),
         "moment": lambda each: pa.types.is_timestamp(each) and each.tz is None,
         "moment with a zone": lambda each: pa.types.is_timestamp(each) and each.tz is not None,
     }

@@ -280,6 +280,26 @@ def test_a_table_as_it_is_gives_the_values_of_its_dicts(frame: Any) -> None:
     assert [item.payload for item in drift.run(echo(), {"rows": frame})] == rows
 
 
+def test_lists_that_are_views_of_their_elements_keep_all_of_them() -> None:
+    elements = pa.array([10, 11, 12, 13, 14])
+    crossed = pa.ListViewArray.from_arrays(pa.array([3, 0, 1], pa.int32()), pa.array([2, 2, 3], pa.int32()), elements)
+    view = pa.list_view(pa.int64())
+    columns = {
+        "crossed": crossed,
+        "large": pa.array([[1, None], None, [2]], pa.large_list_view(pa.int32())),
+        "views": pa.array([None, [[1], None], [[2, 3], [4]]], pa.list_view(view)),
+        "lists": pa.array([[[1, 2]], [], [None, [3]]], pa.list_(view)),
+        "pairs": pa.array([[[1], None], None, [[2], [3]]], pa.list_(view, 2)),
+        "structs": pa.array([{"a": [1], "b": 1}, None, {"a": [2, 3], "b": 2}], pa.struct([("a", view), ("b", "int8")])),
+    }
+    maps = pa.array([[("a", [1])], None, [("b", None), ("c", [2, 3])]], pa.map_(pa.string(), view))
+    for table in (pa.table(columns), pa.table({**columns, "maps": maps})):
+        for part in (table, table.slice(1)):
+            rows = part.to_pylist(maps_as_pydicts="strict")
+            assert _payloads(drift.sources.table(part)) == rows
+            assert [item.payload for item in drift.run(echo(), {"rows": part})] == rows
+
+
 @pytest.mark.parametrize("time", ["24:00:00", "-00:00:01"])
 def test_a_time_that_is_none_of_a_day_is_refused(time: str) -> None:
     micros = {"24:00:00": 86_400 * 10**6, "-00:00:01": -(10**6)}[time]

@@ -238,6 +238,18 @@ def test_values_come_back_as_they_were_and_new_columns_on_request(tmp_path: Path
     assert [row.get("none") for row in found] == [None, None, "late"]
 
 
+def test_views_of_lists_are_written_into_a_table_that_has_lists(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    head = {name: pa.array([], pa.int64()) for name in ("position", "time")}
+    deltalake.write_deltalake(tmp_path, pa.table({**head, "x": pa.array([], pa.list_(pa.int64()))}))
+    rows = [{"x": [1, 2]}, {"x": [3]}, {"x": [4, 5]}]
+    graph = drift.Graph("echo")
+    graph.source("rows").sink("out")
+    written = sinks.delta(tmp_path, columns={"x": pa.list_view(pa.int64())})
+    drift.run(graph, {"rows": rows}, sinks={"out": written}).finish()
+    assert [item.payload for item in drift.run(graph, {"rows": sources.delta(tmp_path, columns=["x"])})] == rows
+
+
 def test_a_field_that_is_always_none_is_no_column_until_it_has_a_value(tmp_path: Path) -> None:
     sink = opened(sinks.delta(tmp_path, part_items=1))
     for at in range(2):
