@@ -45,6 +45,18 @@ from drift_graph.moments import Field
 if TYPE_CHECKING:
     import polars as pl
 
+#: What users call, and what completion shows.
+__all__ = [
+    "Aggregate", "approximate_distinct_count", "approximate_quantile", "collect", "count", "dense_rank", "diff",
+    "distinct", "distinct_count", "first", "fold", "last", "max", "max_by", "mean", "min", "min_by", "nth", "ntile",
+    "quantile", "rank", "reduce", "rolling", "row_number", "several", "shift", "sort", "std", "sum", "top", "var",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 #: What None is to an aggregate: left out, or an error.
 Nulls = Literal["skip", "error"]
 #: See `quantile`.

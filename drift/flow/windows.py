@@ -62,6 +62,15 @@ from drift_graph.moments import Span, span_from
 from drift_graph.payloads import AtMostOne, Rows
 from drift_kernel import kernel
 
+#: What users call, and what completion shows.
+__all__ = [
+    "Frame", "Window", "Windows", "by_rule", "calendar", "count", "every", "rows", "session", "sliding", "tumbling",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def _written(text: str) -> Any:
     """A field for `Windows.span`, which makes no windows differ."""

@@ -45,3 +45,7 @@ __all__ = [
     "text",
     "zmq_pull",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,6 +10,7 @@ import zipfile
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from waiting import HANG_S
@@ -170,6 +171,12 @@ def test_what_is_installed_by_default_is_light(wheel: Path) -> None:
 def test_dir_shows_every_public_name() -> None:
     assert {name for name in dir(drift) if not name.startswith("_")} == {*drift.__all__, "testing"}
     assert all(hasattr(drift, name) for name in dir(drift))
+
+
+@pytest.mark.parametrize("part", [drift.agg, drift.windows, drift.sinks, drift.sources])
+def test_the_parts_of_drift_list_what_they_have_for_users(part: ModuleType) -> None:
+    assert dir(part) == sorted(part.__all__)
+    assert all(getattr(part, name).__doc__ for name in dir(part))
 
 
 def test_a_module_of_drift_does_not_take_the_place_of_a_public_name(tmp_path: Path) -> None:
