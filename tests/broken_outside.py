@@ -9,6 +9,7 @@ CHANGES = ("tests/sources/test_changes.py",)
 NO_POSTGRES = "the harness asks no Postgres"
 SOURCES = ("tests/sources/test_sources_brokers.py", "-k", "offsets")
 NO_SERVERS = "the harness has no servers"
+_BESIDE = "drift/sinks/beside.py"
 _DELIVERING, _KAFKA, _RESUMING = "drift/sinks/delivering.py", "drift/sinks/kafka.py", "drift/sinks/resuming.py"
 
 
@@ -158,6 +159,24 @@ BREAKAGES = [
         _DELIVERING,
         "        if offset != self.offset:",
         "        if offset is None:",
+    ),
+    broken(
+        "kafka beside others: a message may follow on any other",
+        _BESIDE,
+        "        if after != before and not",
+        "        if after < 0 and not",
+    ),
+    broken(
+        "kafka beside others: that the last message is gone is not noticed",
+        _BESIDE,
+        "            if not is_own or offset != self.resumed_from or",
+        "            if is_own and",
+    ),
+    broken(
+        "kafka beside others: its own messages are not counted",
+        _DELIVERING,
+        "        if offset != self.offset and self._beside_others:",
+        "        if offset != self.offset and self._beside_others and offset > self.offset:",
     ),
     broken(
         "a server with older data is written to behind its end",

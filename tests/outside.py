@@ -17,6 +17,7 @@ import drift.state.opened
 import drift.state.run_checkpoints
 import drift.state.store
 import drift_barrier.digest
+from drift.sinks.beside import AFTER, META, PARTITIONS, POSITION, WRITER, own_messages
 from drift.sinks.delivering import DeliveringSink, End
 from drift.sinks.kafka import producer_settings
 from drift.sinks.lines import as_json
@@ -160,6 +161,12 @@ class Message(NamedTuple):
     last: Last
     meant: int
     partitions: int | None
+    before: int  # the position before it
+
+    def headers(self) -> dict[str, bytes]:
+        more = {} if self.partitions is None else {PARTITIONS: b"%d" % self.partitions}
+        position, before = b"%d" % self.last.position, b"%d" % self.before
+        return {POSITION: position, META: self.last.meta, AFTER: before, WRITER: b"ours", **more}
 
 
 class Sent(NamedTuple):
@@ -175,16 +182,19 @@ class Topic:
     """A topic of Kafka, and librdkafka's producer as its documents describe it, with the settings that it is given.
 
     Attributes:
-        logs: the messages of each partition.
+        logs: the messages of each partition; None for one of another writer.
         now_s: the clock of the producers.
     """
 
-    def __init__(self, choose: Schedule, partitions: int, key: Callable[[Any], str | bytes] | None) -> None:
+    def __init__(
+        self, choose: Schedule, partitions: int, key: Callable[[Any], str | bytes] | None, *, is_shared: bool = False
+    ) -> None:
         self._choose = choose
         self.key = key
+        self._sink = SharedTopicSink if is_shared else TopicSink
         self.heals = self.has_lost = False
         self.is_down = False
-        self.logs: list[list[Message]] = [[] for _ in range(partitions)]
+        self.logs: list[list[Message | None]] = [[] for _ in range(partitions)]
         self.now_s = 0.0
 
     def choose(self, count: int) -> int:
@@ -193,10 +203,10 @@ class Topic:
     def sink(self) -> Any:
         if self.heals:
             self.is_down = False
-        return TopicSink(self)
+        return self._sink(self)
 
     def parts(self) -> list[list[int]]:
-        return [[each.last.position for each in log] for log in self.logs]
+        return [[each.last.position for each in log if each is not None] for log in self.logs]
 
     def shares(self, length: int) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in self.logs]
@@ -221,10 +231,15 @@ class TopicSink(DeliveringSink):
         self._queue: list[Sent] = []
         self._reports: list[tuple[Sent, int | None]] = []  # with the offset, or None for a failure
         self._fatal = False
+        self._mine: set[int] = set()  # the positions that this producer has stored
+        self._refused: set[int] = set()  # partitions whose broker misses some of those
 
     def _open(self) -> list[End]:
         if self._topic.is_down and self._topic.choose(2) == 0:
             raise SinkError("the model cannot be opened")
+        return self._found_ends()
+
+    def _found_ends(self) -> list[End]:
         ends = []
         for log in self._topic.logs:
             last = log[-1] if log else None
@@ -242,6 +257,7 @@ class TopicSink(DeliveringSink):
         values: Sequence[bytes],
     ) -> tuple[int, Exception | None]:
         count = None if keys is None else len(self._topic.logs)
+        befores = [self._deliveries[partition].handed_over, *positions]
         for at, (position, meta) in enumerate(zip(positions, metas)):
             match 0 if self._topic.heals else self._topic.choose(30):
                 case 28:
@@ -251,7 +267,7 @@ class TopicSink(DeliveringSink):
             if self._fatal:
                 self._fail_delivery(partition, "fatal")
                 return at, None
-            message = Message(Last(position, meta), offset + at, count)
+            message = Message(Last(position, meta), offset + at, count, befores[at])
             self._queue.append(Sent(self._topic.now_s, partition, message, at == len(positions) - 1))
         return len(positions), None
 
@@ -275,10 +291,16 @@ class TopicSink(DeliveringSink):
 
     def _lose(self) -> None:
         """The broker comes back without the newest messages of a partition, all of which it may have acknowledged."""
-        log = self._topic.logs[self._topic.choose(len(self._topic.logs))]
+        partition = self._topic.choose(len(self._topic.logs))
+        log = self._topic.logs[partition]
         if log:
-            del log[self._topic.choose(len(log)) :]
+            begin = self._topic.choose(len(log))
+            self._miss(partition, [each.last.position for each in log[begin:] if each is not None])
+            del log[begin:]
             self._topic.has_lost = True
+
+    def _miss(self, partition: int, positions: list[int]) -> None:
+        """The broker has lost these."""
 
     def _expire(self) -> None:
         """Each message expires on its own, after a time."""
@@ -292,7 +314,7 @@ class TopicSink(DeliveringSink):
         rest = self._topic.choose(len(self._queue) + 1)  # so many are not stored yet
         for _ in range(len(self._queue) - rest):
             sent = self._queue.pop(0)
-            if self._topic.choose(25) == 24:
+            if self._topic.choose(25) == 24 or sent.partition in self._refused:
                 self._reports.append((sent, None))
                 if self._settings["enable.gapless.guarantee"]:
                     self._fatal = True
@@ -302,6 +324,7 @@ class TopicSink(DeliveringSink):
                 continue
             log = self._topic.logs[sent.partition]
             log.append(sent.message)
+            self._mine.add(sent.message.last.position)
             self._reports.append((sent, len(log) - 1))
 
     def _report(self) -> None:
@@ -317,7 +340,7 @@ class TopicSink(DeliveringSink):
     def _drop(self) -> None:
         """Some of it may have been on its way: that is stored all the same, in its order."""
         for sent in self._queue[: self._topic.choose(len(self._queue) + 1)]:
-            if not self._fatal:
+            if not self._fatal and sent.partition not in self._refused:
                 self._topic.logs[sent.partition].append(sent.message)
         self._queue.clear()
         self._reports.clear()
@@ -332,6 +355,45 @@ class TopicSink(DeliveringSink):
 
     def _now_s(self) -> float:
         return self._topic.now_s
+
+
+class SharedTopicSink(TopicSink):
+    """The same beside other writers. A broker refuses the messages of an idempotent producer behind some that it has
+    lost, since they are numbered."""
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
+        self._beside_others = True
+
+    def _found_ends(self) -> list[End]:
+        committed = None if self._checkpoint is None else self._checkpoint[1]
+        self._own = own_messages(self._target, b"ours", committed, len(self._topic.logs))
+        self._read()
+        return [own.begin() for own in self._own]
+
+    def _read(self) -> None:
+        for own, log in zip(self._own, self._topic.logs):
+            offset = own.begin_reading(0, len(log))
+            for at, message in enumerate(log[offset:], offset):
+                own.take(at, {} if message is None else message.headers())
+            own.end_reading(max(offset, len(log)))
+
+    def _miss(self, partition: int, positions: list[int]) -> None:
+        if not self._mine.isdisjoint(positions):
+            self._refused.add(partition)
+
+    def _serve(self, wait_s: float, *, hurry: bool) -> int:
+        for _ in range(self._topic.choose(3)):
+            self._topic.logs[self._topic.choose(len(self._topic.logs))].append(None)
+        return super()._serve(wait_s, hurry=hurry)
+
+    def commit(self) -> dict[str, Any]:
+        return {**super().commit(), "offsets": [own.resumed_from for own in self._own]}
+
+    def _offsets_at_end(self) -> list[int]:
+        super()._offsets_at_end()
+        self._read()
+        return [own.begun + own.count for own in self._own]
 
 
 # What keeps the state of a run.

@@ -4,7 +4,8 @@ Invariant: in each partition the items are stored without a gap, or the run ends
 
 Why: where an item was refused or lost, nothing is handed over any more, and what is on its way is dropped, not flushed.
 Each message carries the offset it is to have. So an acknowledgement with another offset shows that something before it
-is missing or foreign, and so does the last message of a partition when a run opens it.
+is missing or foreign, and so does the last message of a partition when a run opens it. Beside other writers, offsets
+only have to rise, and the sink's own messages are counted at each checkpoint and where the output is complete.
 
 No clock and no server is used here: a subclass has them.
 """
@@ -47,17 +48,22 @@ class Delivery:
 
     Args:
         end: where earlier runs have left it.
+        beside_others: whether others write there too; then offsets count the sink's own messages from that end on.
 
     Attributes:
         stored: the last item up to which all are stored for certain.
         offset: of the next message.
         acknowledged: the offset up to which all messages are acknowledged.
+        handed_over: the position of the last item that was sent; -1 before the first.
     """
 
-    def __init__(self, name: str, end: End) -> None:
+    def __init__(self, name: str, end: End, *, beside_others: bool) -> None:
         self._name = name
+        self._begun = end.offset
+        self._beside_others = beside_others
         self._waiting: dict[int, Last] = {}  # by the offset that each is to have; the last item of each call
         self.stored = end.last
+        self.handed_over = -1 if end.last is None else end.last.position
         self.offset = self.acknowledged = end.offset
         if end.last is not None and end.meant[0] not in (None, end.offset - 1):
             raise SinkError(
@@ -76,7 +82,7 @@ class Delivery:
         """The item that was to have an offset is stored, and has got one; returns what is wrong."""
         last = self._waiting.pop(meant)
         self.acknowledged = meant + 1
-        if offset != meant:
+        if offset < meant or (offset > meant and not self._beside_others):
             return SinkError(
                 f"{self._name}: the item at position {last.position} is stored at offset {offset} and was to be at "
                 f"{meant}: the topic has lost messages that it had acknowledged, was made anew, or another program "
@@ -88,6 +94,13 @@ class Delivery:
 
     def complete(self, offset: int) -> None:
         """Raises SinkError: the partition does not end, with this offset, where everything handed over does."""
+        if offset != self.offset and self._beside_others:
+            raise SinkError(
+                f"{self._name} has {offset - self._begun:,} messages of this sink since the run began, which has stored "
+                f"{self.offset - self._begun:,}: another run writes with the same writer=, or the topic has lost "
+                f"messages that it had acknowledged; {self.safe()} or were; give each sink a name of its own, and for "
+                f"this one another topic, with a run from the beginning of the input"
+            )
         if offset != self.offset:
             raise SinkError(
                 f"{self._name} ends at offset {offset}, and with what was stored in it at {self.offset}: the topic has "
@@ -119,6 +132,7 @@ class DeliveringSink:
         key: of a payload; its hash selects the partition.
         resume: what to do if runs have written before.
         patience_s: how long nothing is acknowledged before the run ends; 0 for ever.
+        beside_others: whether others write to the target too.
     """
 
     def __init__(
@@ -128,12 +142,15 @@ class DeliveringSink:
         key: Callable[[Any], str | bytes] | None,
         resume: str,
         patience_s: float,
+        *,
+        beside_others: bool = False,
     ) -> None:
         self._target = target
         self._encode = encode
         self._key = key
         self._resume = resume
         self._patience_s = patience_s
+        self._beside_others = beside_others
         self._checkpoint: tuple[int, Any] | None = None
         self._is_open = False
         self._reset()
@@ -187,7 +204,7 @@ class DeliveringSink:
         raise NotImplementedError
 
     def _offsets_at_end(self) -> list[int]:
-        """The offset of the next message of each partition."""
+        """The offset of the next message of each partition; beside others, counted as `Delivery` does."""
         raise NotImplementedError
 
     def _end(self) -> None:
@@ -208,7 +225,8 @@ class DeliveringSink:
             if self._key is not None and end.meant[1] not in (None, len(ends)):
                 raise SinkError(self._other_partitions(end.meant[1], len(ends)))
         names = [f"partition {index} of {self._target}" for index in range(len(ends))]
-        self._deliveries = [Delivery(name, end) for name, end in zip(names, ends)]
+        others = self._beside_others
+        self._deliveries = [Delivery(name, end, beside_others=others) for name, end in zip(names, ends)]
         self._resuming = [Resuming(name) for name in names]
         for resuming, end in zip(self._resuming, ends):
             resuming.begin(end.last)
@@ -232,6 +250,8 @@ class DeliveringSink:
     def commit(self) -> dict[str, Any]:
         """Waits until everything is acknowledged."""
         self._wait()
+        if self._beside_others:
+            self._check_ends()
         return as_committed([each.stored for each in self._deliveries])
 
     def committed_position(self) -> int | None:
@@ -271,6 +291,9 @@ class DeliveringSink:
         self._wait()
         for resuming in self._resuming:
             resuming.complete()
+        self._check_ends()
+
+    def _check_ends(self) -> None:
         for delivery, offset in zip(self._deliveries, self._offsets_at_end(), strict=True):
             delivery.complete(offset)
 
@@ -309,6 +332,8 @@ class DeliveringSink:
             while values:
                 sent, error = self._send(partition, offset, positions, metas, keys, values)
                 self._sent += sent
+                if sent:
+                    self._deliveries[partition].handed_over = positions[sent - 1]
                 if error is not None:
                     self._refuse(positions[sent], payloads[sent], f"is not taken: {error}; make it smaller", error)
                     break

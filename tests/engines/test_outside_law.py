@@ -39,6 +39,7 @@ SINKS: dict[str, Callable[[Schedule], Far]] = {
     "rows": Rows,
     "rows, what is refused set apart": lambda choose: Rows(choose, diverts=True),
     "topic": lambda choose: Topic(choose, 1, None),
+    "shared topic": lambda choose: Topic(choose, 1, None, is_shared=True),
 }
 
 
