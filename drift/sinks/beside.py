@@ -1,10 +1,11 @@
 """The messages of one writer in a partition of a topic that has several.
 
-Invariant: what was found are the writer's items of the partition in the order of positions, none left out behind the first.
+Invariant: what was found are the writer's items of the partition in the order of positions; but for the oldest, which
+may go, none is left out.
 
 Why: each message says which position is before it. So one that is missing is noticed at the next one, and two runs with
-one name at the first message of the second. Reading begins with the last message that was found: where it is gone, so are
-those that the topic has lost, since a topic loses its newest. Its oldest may go. No client of Kafka is imported here.
+one name at the first message of the second. A topic loses its newest messages, so reading begins with the last one that
+was found: where it is there, all before it are. No client of Kafka is imported here.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class OwnMessages:
     def _lost(self) -> SinkBehind:
         assert self.last is not None
         return SinkBehind(
-            f"{self._name} had the item at position {self.last.position} at offset {self.resumed_from}, and has not now: "
-            f"the topic has lost messages that it had acknowledged, was made anew, or is compacted; run again from the "
+            f"{self._name} had the item at position {self.last.position} at offset {self.resumed_from}, and has not "
+            f"now: the topic has lost messages that it had acknowledged, was made anew, or is compacted; run again from the "
             f"beginning of the input, and what is missing is written"
         )

@@ -96,8 +96,8 @@ class Delivery:
         """Raises SinkError: the partition does not end, with this offset, where everything handed over does."""
         if offset != self.offset and self._beside_others:
             raise SinkError(
-                f"{self._name} has {offset - self._begun:,} messages of this sink since the run began, which has stored "
-                f"{self.offset - self._begun:,}: another run writes with the same writer=, or the topic has lost "
+                f"{self._name} has {offset - self._begun:,} messages of this sink since the run began, which has "
+                f"stored {self.offset - self._begun:,}: another run writes with the same writer=, or the topic has lost "
                 f"messages that it had acknowledged; {self.safe()} or were; give each sink a name of its own, and for "
                 f"this one another topic, with a run from the beginning of the input"
             )

@@ -53,8 +53,8 @@ def kafka(
     """A message for each item; its headers drift.position and drift.meta hold its position and its meta.
 
     At its end the run waits until Kafka has acknowledged everything. The run must be the only writer of the topic,
-    unless it is one of several by `writer`: the header drift.offset is the offset that a message is to have, and a topic
-    that has lost messages, or has others, is refused.
+    unless it is one of several by `writer`: the header drift.offset is the offset that a message is to have, and a
+    topic that has lost messages, or has others, is refused.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
@@ -219,7 +219,7 @@ class KafkaSink(DeliveringSink):
             consumer.close()
 
     def _ends(self, consumer: Any) -> list[End]:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         ends: list[End] = []
         for partition, first, end in self._ranges(consumer):

@@ -120,6 +120,20 @@ def test_what_a_topic_loses_behind_the_last_acknowledgement_is_missed_at_the_end
     sink.close()
 
 
+def test_what_a_shared_topic_has_lost_of_an_earlier_run_and_others_have_filled_up_is_missed() -> None:
+    topic = Topic(lambda count: 0, 2, None, is_shared=True)
+    first, second = topic.sink(), topic.sink()
+    first.open()
+    first.write(range(10), Metas(METAS[:10]), list(range(10)))
+    first.close()
+    second.open()
+    topic.logs[0][5:] = [None] * 5
+    second.write(range(LENGTH), Metas(METAS), list(range(LENGTH)))
+    with pytest.raises(SinkError, match="had the item at position 9 at offset 9, and has not now: the topic has lost"):
+        second.complete()
+    second.close()
+
+
 def retained(folder: str) -> list[tuple[int, int, int]]:
     """Of each retained checkpoint the number, the output's position, and the last that the sink had, -1 for none."""
     store = store_of(folder)

@@ -114,16 +114,12 @@ def test_a_topic_is_shared_by_all_its_sinks_or_by_none(kafka: Kafka) -> None:
         named.open()
     named.close()
     unnamed = sinks.kafka(kafka.servers, shared)
-    with pytest.raises(
-        SinkError, match="messages of other writers; give the sink a topic of its own, or a name: writer"
-    ):
+    with pytest.raises(SinkError, match="messages of other writers; give the sink a topic of its own, or a name"):
         unnamed.open()
     unnamed.close()
     renamed = sinks.kafka(kafka.servers, shared, writer="b")
     renamed.resume_at(3, committed)
-    with pytest.raises(
-        SinkBehind, match="had the item at position 2 at offset 2, and has not now: the topic has lost messages"
-    ):
+    with pytest.raises(SinkBehind, match="had the item at position 2 at offset 2, and has not now"):
         renamed.open()
     renamed.close()
     with pytest.raises(SettingsError, match="writer='' is no name"):
