@@ -97,7 +97,7 @@ class Delivery:
         if offset != self.offset and self._beside_others:
             raise SinkError(
                 f"{self._name} has {offset - self._begun:,} messages of this sink since the run began, which has "
-                f"stored {self.offset - self._begun:,}: another run writes with the same writer=, or the topic has lost "
+                f"stored {self.offset - self._begun:,}: another run has the same writer=, or the topic has lost "
                 f"messages that it had acknowledged; {self.safe()} or were; give each sink a name of its own, and for "
                 f"this one another topic, with a run from the beginning of the input"
             )
