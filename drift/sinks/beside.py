@@ -127,6 +127,6 @@ class OwnMessages:
         assert self.last is not None
         return SinkBehind(
             f"{self._name} had the item at position {self.last.position} at offset {self.resumed_from}, and has not "
-            f"now: the topic has lost messages that it had acknowledged, was made anew, or is compacted; run again from "
-            f"the beginning of the input, and what is missing is written"
+            f"now: the topic has lost messages that it had acknowledged, was made anew, or is compacted; run again "
+            f"from the beginning of the input, and what is missing is written"
         )
