@@ -13,6 +13,7 @@ SESSIONS = ("tests/rows/test_session_rows.py",)
 _OBJECTS = "the harness draws few sessions"
 KERNEL = ("tests/core/test_compiled.py",)
 ROWS = ("tests/core/test_compiled.py", "-k", "columns")
+KEPT = ("tests/core/test_unchanged.py", "-k", "keeps_a_part")
 UNCHANGED = ("tests/core/test_unchanged.py", "-k", "kernel")
 _OPENING = "drift/machines/windowing.py"
 _WINDOWS = "it runs few items at once"
@@ -54,6 +55,30 @@ BREAKAGES: list[Breakage] = [
         "return _are_unchangeable(<tuple>value, kinds, deep + 1)",
         "return 1",
         UNCHANGED,
+        _QUIET,
+    ),
+    one(
+        "what is in a pair that somebody has is fresh",
+        _WALKS,
+        "found == 1 and _references(made) > 1",
+        "False",
+        KEPT,
+        _QUIET,
+    ),
+    one(
+        "an output that somebody has is not noted",
+        _WALKS,
+        "        elif found == 0:\n            self.note(result)\n",
+        "",
+        ("tests/core/test_unchanged.py", "-k", "has_returned and scan"),
+        _QUIET,
+    ),
+    one(
+        "a state behind a fresh output is not noted",
+        _WALKS,
+        "self.note(result if found == 0 else <object>_of_tuple(made, 0))",
+        "self.note(result if found == 0 else None)",
+        KEPT,
         _QUIET,
     ),
     one("-32 has two bytes", _ENCODE, "    if value >= -32:", "    if value > -32:", KERNEL, SAME_CODE),

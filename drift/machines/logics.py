@@ -36,7 +36,7 @@ from drift.operators import (
 from drift_graph.functions import field_of
 from drift_graph.later import Later
 from drift_graph.meta import time_of
-from drift_graph.unchanged import PLAIN_OR_TUPLE, Noted, Noting, gives_users
+from drift_graph.unchanged import PLAIN_OR_TUPLE, Noting, gives_users
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
 Give = Callable[[Any], None]
@@ -162,7 +162,7 @@ class ScanLogic(_Untimed):
     """A scan: `step(state, payload)` gives the next state and one output."""
 
     form = "ScanStage"
-    _noted: Noted | None = None
+    _noted: Callable[..., Any] | None = None
 
     def __init__(self, key: Callable[[Any], Any], function: ScanState) -> None:
         self.key = key
@@ -171,7 +171,7 @@ class ScanLogic(_Untimed):
         self._step = field_of(step, "__call__", step)  # bound, which is called as fast as a function
         if gives_users(step):
             self.noting = Noting()
-            self._noted = self.noting.of(step)
+            self._noted = self.noting.of_step(step)
         elif is_noted(step):
             self.noting = Noting()
             step = noted_inside(step, self.noting)
@@ -205,9 +205,9 @@ class ScanLogic(_Untimed):
 
     def _noted_from(self, made: tuple[Any, Any]) -> tuple[Callable[..., Any], bool]:
         """Note a result if its state may change; and then those behind it, see `_chosen`."""
-        assert self._noted is not None and self.noting is not None
+        assert self.noting is not None
         if self.noting.is_on_from(made[0]):
-            self._noted.note(made)
+            self.noting.note(made)
         return self._chosen
 
     def _in_one_loop(

@@ -488,24 +488,39 @@ class Noting:
             stage, or is returned; and from a result on that may change, since a window or a sum may hold it for long.
     """
 
-    __slots__ = ("is_on", "_results", "_prints")
+    __slots__ = ("is_on", "_calls", "_results", "_prints")
 
     def __init__(self) -> None:
         self.is_on = True
+        self._calls: Any = None
         self._results: list[Any] = []
         self._prints: list[bytes] = []
 
     def of(self, function: Callable[..., Any]) -> Noted:
         """A function whose results are noted."""
-        return Noted(function, self._results.append, self._prints.append, self)
+        return Noted(function, self)
+
+    def of_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The step of a scan, whose results are noted while that is on."""
+        if kernel is None:
+            return self.of(function)
+        self._calls = kernel.NotedCalls(function, _UNCHANGEABLE, self.note)
+        return self._calls  # type: ignore[no-any-return]
+
+    def note(self, result: Any) -> None:
+        """Called with what one call has returned, before anything else is called."""
+        try:
+            self._prints.append(_encode(result))
+        except (OverflowError, UnicodeEncodeError, RecursionError, ValueError, TypeError):
+            self._prints.append(_printed((result,)))
+        self._results.append(result)
 
     def noting(self, give: Callable[[Any], None]) -> Callable[[Any], None]:
         """A function that takes what a function of a user gives, where that is noted."""
 
         def take(given: Any) -> None:
             if self.is_on or self.is_on_from(given):
-                self._prints.append(_printed_one(given))
-                self._results.append(given)
+                self.note(given)
             give(given)
 
         return take
@@ -518,7 +533,7 @@ class Noting:
     @property
     def has_kept(self) -> bool:
         """Whether something that may change was returned lately."""
-        return bool(self._results)
+        return bool(self._results) or (self._calls is not None and self._calls.keeps)
 
     def check(self, outputs: Sequence[Any]) -> str:
         """Called at the end of a batch with what leaves the stage.
@@ -526,13 +541,15 @@ class Noting:
         Returns:
             "", or how an object that was returned before has changed, "it was ... and is ...".
         """
-        results, prints = self._results, self._prints
-        if results:
-            if _printed(results)[_header_bytes(len(results)) :] != b"".join(prints):
-                for result, then in zip(results, prints):
-                    if _printed_one(result) != then:
-                        return f"it was {_shown(then)} and is {safe_text(repr, result, 200)}"
-            self.is_on = not are_unchangeable(results)
+        results, prints, calls = self._results, self._prints, self._calls
+        if results and _printed(results)[_header_bytes(len(results)) :] != b"".join(prints):
+            for result, then in zip(results, prints):
+                if _printed_one(result) != then:
+                    return f"it was {_shown(then)} and is {safe_text(repr, result, 200)}"
+        if results or (calls is not None and calls.called):
+            self.is_on = not are_unchangeable(results) or (calls is not None and calls.some)
+            if calls is not None:
+                calls.reset()
             del results[: -_RECENT if self.is_on else None], prints[: -_RECENT if self.is_on else None]
             return ""
         if are_rows(outputs) and outputs.members is not None:
@@ -575,27 +592,16 @@ def _printed_one(value: Any) -> bytes:
 class Noted(LibraryFunction):
     """A function of a user whose results are noted."""
 
-    __slots__ = ("user_function", "_keep", "_print", "_noting")
+    __slots__ = ("user_function", "_noting")
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        keep: Callable[[Any], None],
-        print_: Callable[[bytes], None],
-        noting: Noting,
-    ) -> None:
-        self.user_function = function
-        self._keep, self._print, self._noting = keep, print_, noting
+    def __init__(self, function: Callable[..., Any], noting: Noting) -> None:
+        self.user_function, self._noting = function, noting
 
     def __call__(self, *arguments: Any) -> Any:
         result = self.user_function(*arguments)
         if self._noting.is_on or self._noting.is_on_from(result):
-            self.note(result)
+            self._noting.note(result)
         return result
-
-    def note(self, result: Any) -> None:
-        self._print(_printed_one(result))
-        self._keep(result)
 
     def each(self, payloads: Sequence[Any]) -> Iterable[Any]:
         """The results of many calls, each looked at before the next call."""
@@ -605,5 +611,5 @@ class Noted(LibraryFunction):
         noting = self._noting
         for result in map(self.user_function, payloads):
             if type(result) not in _UNCHANGEABLE and (noting.is_on or noting.is_on_from(result)):
-                self.note(result)
+                noting.note(result)
             yield result

@@ -73,6 +73,9 @@ class Kernel(Protocol):
     ) -> tuple[Any, BaseException | None]: ...
     def are_fresh(self, values: list[Any], kinds: frozenset[type]) -> bool: ...
 
+    #: The step of a scan, whose results are noted; see there.
+    NotedCalls: Any
+
     # arrow.pyx
     Column: type[_Column]
     RowForms: type[_RowForms]

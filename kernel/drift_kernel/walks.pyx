@@ -137,3 +137,51 @@ def called(function not None, list values not None, bint unsigned):
             others.append(result)
         at += 1
     return (others if others is not None else numbers), None
+
+
+cdef class NotedCalls:
+    """The step of a scan: a function of a user whose results are noted, where somebody else could change them later.
+
+    Why: of a pair that nobody else has, the output goes on, and the function never gets it again; so it is looked at
+    only for references that others have. The state is handed to the function again, and is noted as it is now.
+
+    Args:
+        function: gives the next state and an output.
+        kinds: types whose objects nobody can change.
+        note: gets what is to be noted.
+
+    Attributes:
+        called: whether there was a call since `reset`; `some`: whether one returned what may change.
+        keeps: whether a state that may change was ever returned.
+    """
+
+    cdef object function, note
+    cdef frozenset kinds
+    cdef readonly bint called, some, keeps
+
+    def __init__(self, function, frozenset kinds not None, note):
+        self.function, self.kinds, self.note = function, kinds, note
+
+    def __call__(self, state, payload):
+        cdef object result = self.function(state, payload)
+        cdef PyObject *made = <PyObject *>result
+        cdef int found
+        self.called = True
+        if type(result) is not tuple or _tuple_size(made) != 2:
+            self.some = True
+            self.note(result)
+            return result
+        found = _freshness(_of_tuple(made, 1), self.kinds, 0)
+        if found == 1 and _references(made) > 1:  # who has the pair has what is in it
+            found = 0
+        if found != 2:
+            self.some = True
+        if _is_unchangeable(<object>_of_tuple(made, 0), self.kinds, 0) != 1:
+            self.some = self.keeps = True
+            self.note(result if found == 0 else <object>_of_tuple(made, 0))
+        elif found == 0:
+            self.note(result)
+        return result
+
+    def reset(self):
+        self.called = self.some = False

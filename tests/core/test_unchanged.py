@@ -535,6 +535,43 @@ def test_a_function_that_keeps_the_last_tuple_and_changes_what_is_in_it_is_found
         drift.run(graph, {"in": range(10)}, batch_items=batch_items).finish()
 
 
+def _keeps(part: str) -> Callable[[dict[str, int], int], Any]:
+    """A step of a scan that changes at its next call what it has returned, or been handed."""
+    last: list[Any] = []
+
+    def step(state: dict[str, int], number: int) -> Any:
+        for kept in last:
+            kept["n"] = -1
+        if part == "handed" and number > 3:
+            state["n"] = -1
+        pair = {"n": number + 1}, ({"n": number}, number)
+        last[:] = {"pair": [], "state": [pair[0]], "output": [pair[1][0]], "handed": []}[part]
+        if part == "pair":
+            last[:] = [_Inside(pair)]
+        return pair
+
+    return step
+
+
+class _Inside:
+    """Changes what is in a pair, which it has whole."""
+
+    def __init__(self, pair: Any) -> None:
+        self.pair = pair
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.pair[1][0][name] = value
+
+
+@pytest.mark.parametrize("batch_items", [1, 3, 100])
+@pytest.mark.parametrize("part", ["pair", "state", "output", "handed"])
+def test_a_step_that_keeps_a_part_of_what_it_returns_and_changes_it_is_found(part: str, batch_items: int) -> None:
+    graph = drift.Graph("kept")
+    graph.source("in").scan(lambda number: 0, {"n": 0}, _keeps(part)).sink("out")
+    with pytest.raises(drift.ImpureStep, match="in place"):
+        drift.run(graph, {"in": range(10)}, batch_items=batch_items).finish()
+
+
 @pytest.mark.parametrize("known", ["kernel", "twin"])
 def test_what_is_in_what_somebody_has_is_not_fresh(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if known == "twin":
