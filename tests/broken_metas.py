@@ -21,6 +21,7 @@ BREAKAGES: list[Breakage] = [
             "if right < count and not _is_above(&keys[right], &spare[left], metas):",
             _TESTS,
         ),
+        ("metas of about one time are not sorted", _COMPILED, "if ends[at] - start > 1:", "if False:", _TESTS),
         (
             "chosen metas of one size are not numbers",
             _COMPILED,

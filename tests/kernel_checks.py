@@ -294,7 +294,8 @@ def stamps(kernel: Any, drawn: random.Random) -> None:
     pair, least = [ListedStamps(), kernel.Stamps()], 0
     for _ in range(drawn.randrange(12)):
         count = drawn.choice([0, 1, 5, 60, 200])
-        times = array("q", [least + drawn.randrange(40) for _ in range(count)])
+        spread = drawn.choice([40, 1000, 2**62])
+        times = array("q", [least + drawn.randrange(spread) for _ in range(count)])
         ties = array("Q", [drawn.choice([0, 7, 2**64 - 1, drawn.getrandbits(64)]) for _ in range(count)])
         (one, _), (other, order) = (each.add(times, ties) for each in pair)
         stamps_of_items = list(zip(times, ties))

@@ -18,13 +18,14 @@ from drift_graph.errors import GraphError
 
 #: Folders whose frames are ours; each package adds its own when it is imported.
 own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # not with pathlib, which takes long to import
+_COMPILED = "kernel/drift_kernel/"  # where the compiled module says that its frames are
 #: Where a frame raises by itself: a statement, and a generator into which something is thrown. None handles signals.
 _RAISES = {opcode.opmap[name] for name in ("RAISE_VARARGS", "YIELD_VALUE", "RETURN_GENERATOR")}
 
 
 def is_ours(filename: str) -> bool:
     """Whether a source file belongs to this library."""
-    return filename.startswith(tuple(own_folders))
+    return filename.startswith((_COMPILED, *own_folders))
 
 
 def pass_interrupts(error: BaseException) -> None:

@@ -156,6 +156,16 @@ def test_metas_answer_as_their_list(kind: Any, data: st.DataObject) -> None:
         check(metas, expected, data)
 
 
+@given(kinds, st.lists(st.sampled_from([(0, 7), (0, 8), (1, 0), (1, 7), (2**62, 7)]), min_size=30, max_size=60))
+def test_many_metas_of_few_times_are_sorted_and_equal_ones_keep_their_places(
+    kind: Any, stamps: list[tuple[int, int]]
+) -> None:
+    metas = [pack_time(time) + b"\x03" + varint(tie) for time, tie in stamps]
+    order, made = kind(metas).sorted()
+    assert list(order) == sorted(range(len(metas)), key=metas.__getitem__)
+    assert list(made) == sorted(metas)
+
+
 @given(kinds, st.lists(real_metas, max_size=6), moments, st.sampled_from([None, int, array]), st.data())
 def test_later_children_have_the_metas_that_each_would_have(
     kind: Any, parents: list[bytes], moment: tuple[int, int, int, int], of: Any, data: st.DataObject
