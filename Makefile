@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir breakages kernel-checks kills garbage release clean
+.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir cluster breakages kernel-checks kills garbage release clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -69,6 +69,10 @@ nexmark: .venv/test ## the queries of Nexmark, timed
 SCALE ?= 1
 noir: .venv/test ## the programs of the Noir papers, timed
 	$(BIN)/python -m benchmarks.noir --scale $(SCALE)
+
+ROWS ?= 12000
+cluster: .venv/test ## a cluster of Spark on this machine, in which workers, files and tasks go wrong
+	$(BIN)/python tests/cluster.py $(ROWS)
 
 breakages: .venv/test .venv/kernel ## breaks the code on purpose: is each breakage caught?
 	$(BIN)/python tests/breakages.py

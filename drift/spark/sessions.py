@@ -202,7 +202,10 @@ def _reason(error: Exception, output: Any) -> str:
     lines = [line.strip() for line in output.read().decode(errors="replace").splitlines()]
     failures = [line for line in lines if re.search(r"Exception|Error|ERROR|error:|not found|cannot", line)]
     message = str(error).strip().splitlines() or [type(error).__name__]
-    return "\n  ".join([message[0], *failures[:5]])
+    thrown = next((line.removeprefix(": ") for line in message if line.startswith(": ")), message[0])
+    if "stopped SparkContext" in thrown:
+        thrown += " The cluster ended the application: its executors did not start; their workers' logs say why"
+    return "\n  ".join([thrown, *failures[:5]])
 
 
 def _end_jvm() -> None:

@@ -119,6 +119,29 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         start("local[1]")
 
 
+def test_what_ended_spark_while_it_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+        def __call__(self, *arguments: str) -> Any:
+            return self
+
+        def getActiveSession(self) -> None:
+            return None
+
+        def getOrCreate(self) -> None:
+            raise RuntimeError("calling None.A.\n: java.lang.B: Cannot call methods on a stopped SparkContext.\n\tat C")
+
+    monkeypatch.setattr("drift.spark.sessions._has_context", lambda: False)
+    monkeypatch.setattr("drift.spark.sessions._end_jvm", lambda: None)
+    monkeypatch.setattr("drift.spark.sessions._imported", Ended)
+    with pytest.raises(
+        drift.ProcessError, match=r"^Spark did not start at 'x': java.lang.B: .*SparkContext\. The clus"
+    ):
+        start("x")
+
+
 @pytest.mark.parametrize(("said", "told"), [
     ("... ModuleNotFoundError: No module named 'ours'", r"a worker cannot import 'ours': send it to the cluster"),
     ("java.lang.OutOfMemoryError: Java heap space", r"raise spark\.driver\.memory"),
