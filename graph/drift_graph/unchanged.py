@@ -504,7 +504,7 @@ class Noting:
         """The step of a scan, whose results are noted while that is on."""
         if kernel is None:
             return self.of(function)
-        self._calls = kernel.NotedCalls(function, _UNCHANGEABLE, self.note)
+        self._calls = kernel.NotedCalls(function, _UNCHANGEABLE, _encode, self._results, self._prints, self.note)
         return self._calls  # type: ignore[no-any-return]
 
     def note(self, result: Any) -> None:
@@ -566,7 +566,7 @@ def _without_own(outputs: Sequence[Any]) -> Sequence[Any]:
         outputs = list(chain.from_iterable(outputs))
         kinds = set(map(type, outputs))
     if len(kinds) == 1 and issubclass(kind := kinds.pop(), msgspec.Struct) and kind.__struct_config__.frozen:
-        return list(chain.from_iterable(map(msgspec.structs.astuple, outputs)))
+        return list(map(msgspec.structs.astuple, outputs))
     return outputs
 
 

@@ -148,19 +148,33 @@ cdef class NotedCalls:
     Args:
         function: gives the next state and an output.
         kinds: types whose objects nobody can change.
-        note: gets what is to be noted.
+        encode: gives the bytes of what is to be noted, which go to `prints`, as it does to `results`.
+        note: does so with what it cannot encode.
 
     Attributes:
         called: whether there was a call since `reset`; `some`: whether one returned what may change.
         keeps: whether a state that may change was ever returned.
     """
 
-    cdef object function, note
+    cdef object function, encode, otherwise
     cdef frozenset kinds
+    cdef list results, prints
     cdef readonly bint called, some, keeps
 
-    def __init__(self, function, frozenset kinds not None, note):
-        self.function, self.kinds, self.note = function, kinds, note
+    def __init__(self, function, frozenset kinds not None, encode, list results not None, list prints not None, note):
+        self.function, self.kinds, self.otherwise = function, kinds, note
+        self.encode, self.results, self.prints = encode, results, prints
+
+    cdef int note(self, result) except -1:
+        cdef bytes data
+        try:
+            data = self.encode(result)
+        except (OverflowError, UnicodeEncodeError, RecursionError, ValueError, TypeError):
+            self.otherwise(result)
+            return 0
+        self.prints.append(data)
+        self.results.append(result)
+        return 0
 
     def __call__(self, state, payload):
         cdef object result = self.function(state, payload)
