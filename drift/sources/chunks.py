@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from drift.places import Local, Storage
 from drift.sources.base import NothingYet
-from drift.sources.compressed import BROKEN, Members, packing_of
+from drift.sources.compressed import BROKEN, Archive, Members, packing_of
 from drift.sources.known import TAIL_BYTES, Known
 from drift.sources.positions import position_lost
 from drift.urls import without_secrets
@@ -174,6 +174,11 @@ class File:
             )
         self._bytes = packing.unpacked(self._raw, self.name)
         self._packed = packing.name
+
+    @property
+    def files(self) -> int:
+        """How many files it has: of a zip archive there may be several."""
+        return len(self._bytes.names) if isinstance(self._bytes, Archive) else 1
 
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""

@@ -1,6 +1,7 @@
-"""The contents of compressed files: gzip, bzip2, xz, Zstandard, LZ4, and zip with one file in it.
+"""The contents of compressed files: gzip, bzip2, xz, Zstandard, LZ4, and zip.
 
-Invariant: what comes is all that was packed, of each member where several follow each other; data that end early or are
+Invariant: what comes is all that was packed, of each member where several follow each other, and of the files of a zip
+archive one after the other in the order of their names; data that end early or are
 broken, behind a member too, are an error and never an end. What is known to be no text is refused by name.
 
 Why: a file is known by its first bytes, or by the ending of its name. Python's own readers of bzip2 and xz pass over
@@ -141,17 +142,47 @@ class _LeftOpen:
     def flush(self) -> None: ...
 
 
-def _of_zip(raw: Any, path: str) -> Any:
+class Archive:
+    """The files of a zip archive one after the other, in the order of their names, each with its last newline.
+
+    Attributes:
+        names: of the files.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self._archive = zipfile.ZipFile(raw)
+        listed = sorted(self._archive.namelist())
+        self.names = [name for name in listed if not name.endswith("/") and not name.startswith("__MACOSX/")]
+        for name in self.names:
+            self._archive.open(name).close()  # raises where it cannot be unpacked
+        self._next = iter(self.names)
+        self._file: Any = None
+        self._last = b"\n"
+
+    def read1(self, size: int) -> bytes:
+        while True:
+            if self._file is not None and (data := self._file.read1(size)):
+                self._last = data[-1:]
+                return bytes(data)
+            if (name := next(self._next, None)) is None:
+                return b""
+            self._file = self._archive.open(name)
+            if self._last != b"\n":
+                self._last = b"\n"
+                return b"\n"
+
+    def close(self) -> None:
+        self._archive.close()
+
+
+def _of_zip(raw: Any, path: str) -> Archive:
     if not raw.seekable():
         raise InputError(f"{path} is a zip file, which is read from its end: give a file in place of a pipe")
     try:
-        archive = zipfile.ZipFile(raw)
-        files = [each for each in archive.namelist() if not each.endswith("/")]
-        if len(files) != 1:
-            raise InputError(
-                f"{path} is a zip file of {len(files)} files, and one is read: unpack them into a folder, and give that"
-            )
-        return archive.open(files[0])
+        archive = Archive(raw)
+        if not archive.names:
+            raise InputError(f"{path} is a zip file with no files in it; get the file again")
+        return archive
     except zipfile.BadZipFile as error:
         raise InputError(f"{path}: the zip data are broken ({error}); get the file again") from None
     except (RuntimeError, NotImplementedError) as error:  # a password, or a way to compress that Python has not

@@ -131,6 +131,11 @@ def rows_of(
     lines = _Lines(file, blocks)
     reader = csv_module.reader(lines, **parameters)
     header = file.header if columns is None else list(columns)
+    if columns is None and file.files > 1:
+        raise InputError(
+            f"{file.name} is a zip file of {file.files} files, each of which has a header: unpack them into a folder, "
+            f"and give that, or pass columns= if they have none"
+        )
     at_once: AtOnce | None = None
     fault: InputError | None = None
     row: list[str] | _Refused | None = []

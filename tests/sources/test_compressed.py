@@ -115,9 +115,37 @@ def test_a_packed_file_of_no_bytes_is_no_empty_input(ending: str, tmp_path: Path
     assert read(tmp_path / "a.jsonl", b"") == []
 
 
-def test_a_zip_file_of_several_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a zip file of 2 files, and one is read"):
-        read(tmp_path / "a.zip", zipped(LINES, "a", "b"))
+def archive(files: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as writing:
+        for name, data in files.items():
+            writing.writestr(name, data)
+    return made.getvalue()
+
+
+def test_the_files_of_a_zip_file_follow_each_other_in_the_order_of_their_names(tmp_path: Path) -> None:
+    cut = LINES.index(b"\n", len(LINES) // 3)
+    files = {"b/2.jsonl": LINES[cut + 1 :], "__MACOSX/._1.jsonl": b"\0\5", "b/": b"", "b/1.jsonl": LINES[:cut]}
+    path = tmp_path / "a.zip"
+    assert read(path, archive({**files, "b/11.jsonl": b""})) == ROWS
+    source = drift.sources.jsonl(path)
+    reader = source.open()
+    before: list[Any] = []
+    while len(before) < 4000:
+        before += reader.read(700) or []
+    position = reader.position()
+    reader.close()
+    again = source.open()
+    again.seek(position)
+    assert again.read(1) == [{"a": len(before)}]
+    again.close()
+
+
+def test_a_zip_file_without_files_or_with_several_tables_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a zip file with no files in it"):
+        read(tmp_path / "a.zip", archive({"b/": b""}))
+    found = read(tmp_path / "a.csv.zip", zipped(b"a,b\n1,2\n", "a.csv", "b.csv"), drift.sources.csv)
+    assert len(found) == 1 and "is a zip file of 2 files, each of which has a header: unpack them into a" in found[0]
 
 
 def tar() -> bytes:
