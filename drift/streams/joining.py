@@ -23,6 +23,7 @@ from drift.flow.joins import (
     PairJoin,
     TableJoin,
     WindowJoin,
+    before_every_time,
     key_of,
     rows_of,
 )
@@ -37,6 +38,7 @@ from drift_graph.errors import GraphError, PayloadError
 from drift_graph.functions import caller
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span, span_from
+from drift_graph.policies import EventTime
 
 if TYPE_CHECKING:
     from drift.columns.flat import Names
@@ -291,13 +293,15 @@ class Joining(Columnar[T]):
                 columns. The rows of a mapping are dicts with the same fields then.
 
         Raises:
-            GraphError: `table` is no table, a key of it has no canonical form, an argument is none of these, or with
-                `flat` the fields of the stream are not known, or the table's rows cannot be columns.
+            GraphError: `table` is no table, or a stream of another source, a key of it has no canonical form, an
+                argument is none of these, or with `flat` the fields of the stream are not known, or the table's rows
+                cannot be columns.
         """
         where, key = caller(), self._reading("join_table", function_of("join_table", key, _KEY))
         if how not in ("left", "inner"):
             raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
         if isinstance(table, Steps):
+            self._check_table(table, "join_table", where)
             join = TableJoin(how == "left", table._depth < self._depth, key)
             names = self._names_of_both(table, key, table_key, "join_table") if flat else None
             return self._joined(table, key, table_key, join, (), name, "join_table", names, "", nulls_equal)
@@ -331,10 +335,11 @@ class Joining(Columnar[T]):
                 `graph.table(name)`, which comes before everything else, and is then with its items on one worker.
 
         Raises:
-            GraphError: `table` is none of these.
+            GraphError: `table` is none of these, or a stream of another source.
         """
         if isinstance(table, Steps):
             stream: Any = table
+            self._check_table(stream, "cross_join", caller())
             return self.join_table(stream, all_items, all_items, how="inner", nulls_equal=True, name=name)
         if hasattr(table, "columns"):
             table = table.to_dicts() if hasattr(table, "to_dicts") else table.to_dict("records")
@@ -345,6 +350,18 @@ class Joining(Columnar[T]):
             )
         every = {canonical(None): tuple(table)} if table else {}
         return self._part(self._name(name, "cross_join", all_items), "", Lookup(every, False, all_items), "many")
+
+    def _check_table(self, table: Steps[Any], called: str, where: str) -> None:
+        """Raises GraphError: a stream, from the same loop, is no table."""
+        if table._depth < self._depth:
+            return
+        for source in self._graph._draft.sources_of(table._origins):
+            if not isinstance(source.time, EventTime) or source.time.time is not before_every_time:
+                raise GraphError(
+                    f"{called} (at {where}) takes a table, and source {source.name!r} (at {source.where}) is a stream, "
+                    f"whose items come with the others: declare it by graph.table({source.name!r}), which is read to "
+                    f"its end before everything else"
+                )
 
     def _joined(
         self,

@@ -193,6 +193,17 @@ class Draft:
         self._edges += [Edge(origin, key) for origin in origins]
         return operator
 
+    def sources_of(self, origins: Sequence[str]) -> list[Source]:
+        """The sources that items of these operators may come from, but for feedback edges."""
+        found, waiting = dict.fromkeys(origins), list(origins)
+        while waiting:
+            name = waiting.pop()
+            before = [edge.origin for edge in self._edges if edge.target == name and edge.origin not in found]
+            found |= dict.fromkeys(before)
+            waiting += before
+        operators = [self._operators[name] for name in found if name in self._operators]
+        return [each for each in operators if isinstance(each, Source)]
+
     def replace_function(self, name: str, function: Callable[..., Any]) -> None:
         """Replace the function of the map with this name."""
         operator = self._operators[name]

@@ -360,9 +360,27 @@ def row_id(row: dict[str, Any]) -> int:
 
 
 def test_a_table_that_comes_among_the_items_is_refused() -> None:
-    graph = flows.flow(lambda items, rows: items.join_table(rows, number_itself, row_id), "in", "rows")
-    with pytest.raises(drift.StepError, match=r"came at time 0; a table must be complete before"):
+    graph = drift.Graph("late")
+    rows = graph.table("rows").key_by(row_id).at_end(drift.agg.first())  # which comes behind everything
+    graph.source("in").join_table(rows, number_itself, lambda pair: pair[0]).sink("out")
+    with pytest.raises(drift.StepError, match=r"came at time \d+; a table must be complete before"):
         drift.run(graph, {"in": [1], "rows": [{"id": 1}]}).finish()
+
+
+@pytest.mark.parametrize("called", ["join_table", "cross_join"])
+@pytest.mark.parametrize("kind", ["a stream", "a table merged with a stream"])
+def test_a_stream_in_place_of_a_table_is_refused_when_it_is_written(called: str, kind: str) -> None:
+    graph = drift.Graph("stream")
+    items, rows = graph.source("in"), graph.source("rows").map(dict)
+    rows = rows if kind == "a stream" else graph.table("more").merge(rows)
+    join = {
+        "join_table": lambda: items.join_table(rows, number_itself, row_id),
+        "cross_join": lambda: items.cross_join(rows),
+    }[called]
+    with pytest.raises(drift.GraphError, match=rf"{called} \(at .*\) takes a table, and source 'rows' \(at"):
+        join()
+    if kind != "a stream":
+        assert items.cross_join(graph.table("others").filter(bool).map(dict)) is not None
 
 
 # What is kept.
