@@ -322,6 +322,10 @@ class ReduceStep(_ByValue, frozen=True):
         value = self.function(state[0], payload) if state else payload
         return (value,), (self.key(payload), value)
 
+    def noted(self, noting: Noting) -> ReduceStep:
+        """The step, where what the function returns is noted: the first item of a key is nothing that it returns."""
+        return ReduceStep(self.key, noting.of(self.function))
+
 
 class ProcessResult(TypeError):
     """A function of a process returned something other than a state and outputs."""

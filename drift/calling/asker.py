@@ -20,7 +20,7 @@ from typing import Any
 
 from drift.calling.asks import Asks, Call, is_coroutine, key_of, key_together, takes_call
 from drift.sources.wake import Wake
-from drift_graph.unchanged import InPlace, Returned, Sample, Sampler, changed_argument, changed_later
+from drift_graph.unchanged import InPlace, Returned, Sample, Sampler, changed_argument, changed_later, own
 
 #: The wait before the first retry; each further one is twice as long, up to the most; a random half of it is waited.
 _WAIT_S = 0.1
@@ -464,6 +464,9 @@ class Asker:
         with self._noting:
             if changed := self._returned.sweep():
                 new[0].error = InPlace(changed_later, changed)
+        for each in new:
+            if each.error is None:
+                each.answer = own(each.answer)
         try:
             self._ended(new)
         except BaseException as error:

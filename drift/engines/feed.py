@@ -160,7 +160,7 @@ class Feed:
             SourceState(
                 machine.name,
                 machine.items_in,
-                machine.late_items,
+                machine.late_items + machine.late_apart,
                 machine.heartbeat,
                 None if machine.finished else intake.silent_since_s(rank),
             )

@@ -104,11 +104,6 @@ def _lag_s(reading: Reading, below: bytes) -> float | None:
     return (reading.clock_ms - time_ms) / 1000 if _DATES_FROM_MS <= time_ms < _DATES_TO_MS else None
 
 
-def _late_of_sources(now: Reading) -> dict[str, int]:
-    apart = {each.name: now.observed.counts.get(f"{each.name}.late") for each in now.sources}
-    return {each.name: each.late_items + (left.items if (left := apart[each.name]) else 0) for each in now.sources}
-
-
 def _lags(reading: Reading) -> dict[str, float]:
     lags = {each.name: _lag_s(reading, each.heartbeat) for each in reading.sources if each.silent_since_s is not None}
     return {name: lag for name, lag in lags.items() if lag is not None}
@@ -225,7 +220,7 @@ METRICS: tuple[Metric, ...] = (
         label="source", page="items", prometheus="drift_source_items", otel="drift.source.items",
     ),
     Metric(
-        _ITEMS, "Of a source, diverted.", _late_of_sources,
+        _ITEMS, "Of a source, diverted.", lambda now: {each.name: each.late_items for each in now.sources},
         label="source", page="late", prometheus="drift_source_late_items", otel="drift.source.items.late",
     ),
     Metric(

@@ -99,7 +99,7 @@ class SourceState(NamedTuple):
     """The progress of a source of a run.
 
     Attributes:
-        items, late_items: items read, and items diverted because they were late.
+        items, late_items: items read, and items diverted because they were late, also those for a sink of their own.
         heartbeat: no item below it will come; as bytes that compare with metas.
         silent_since_s: when it last had items, on `time.monotonic`; None if it has ended.
         backlog: what is left to read, and its unit, "{item}" or "By" (bytes); None if the source does not know.

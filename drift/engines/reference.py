@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
+from typing import Any
 
 from drift.engines.base import Progress
 from drift.engines.feed import Feed
@@ -13,7 +14,7 @@ from drift.machines.plan import feeding_step
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm
-from drift_graph.errors import DriftError
+from drift_graph.errors import DriftError, ImpureStep
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
@@ -62,24 +63,26 @@ class ReferenceEngine:
                 select.select(feed.filenos(), (), (), 0.001)
 
     def _pop(self) -> Iterator[Released]:
-        metas: list[bytes] = []
-        payloads: list[object] = []
-        sinks: list[str] = []
+        output: list[tuple[str, bytes, Any]] = []
         error: Exception | None = None
         try:
             for sink, meta, payload in self._reference.pop(self.progress.minimal_bytes):
                 if type(payload) is Failure and not self._passes_failures:
                     raise step_error(payload, meta)
-                try:
-                    self._digest.add(Metas([meta]), [payload])
-                except NoCanonicalForm as none:
-                    step = feeding_step(self._dataflow, sink)
-                    raise no_form_error(step, none, payload, meta) from None
-                metas.append(meta)
-                payloads.append(payload)
-                sinks.append(sink)
+                output.append((sink, meta, payload))
+        except ImpureStep as raised:  # what it has changed may be among the output
+            output, error = [], raised
         except DriftError as raised:
             error = raised
+        metas: list[bytes] = []
+        for sink, meta, payload in output:
+            try:
+                self._digest.add(Metas([meta]), [payload])
+            except NoCanonicalForm as none:
+                error = no_form_error(feeding_step(self._dataflow, sink), none, payload, meta)
+                break
+            metas.append(meta)
+        sinks, payloads = [sink for sink, *_ in output[: len(metas)]], [payload for *_, payload in output[: len(metas)]]
         start = self.progress.items_out
         self.progress.items_out += len(metas)
         if error is None:

@@ -169,7 +169,7 @@ class ScanLogic(_Untimed):
         self.initial, self.initials, step = function.initial, function.initials, function.step
         self.hands_state = hands_state(step)
         self._step = field_of(step, "__call__", step)  # bound, which is called as fast as a function
-        if gives_users(step):
+        if gives_users(step) and field_of(step, "noted") is None:
             self.noting = Noting()
             self._noted = self.noting.of_step(step)
         elif is_noted(step):
@@ -192,21 +192,23 @@ class ScanLogic(_Untimed):
             if type(made) is not tuple or len(made) != 2:
                 made = pair_of(made)
             states[key], output = made
-            if is_to_be_noted and type(made[0]) not in plain:
+            if is_to_be_noted and (type(made[0]) not in plain or type(output) not in plain):
                 step, is_to_be_noted = self._noted_from(made)
             give(output)
 
     @property
     def _chosen(self) -> tuple[Callable[..., Any], bool]:
-        """The step, which notes its results while that is on; else whether it is to from a state that may change on."""
+        """The step, which notes its results while that is on; else whether it is to from a state or an output on that
+        may change.
+        """
         if self._noted is None or self.noting is None:
             return self._step, False
         return (self._noted, False) if self.noting.is_on else (self._step, True)
 
     def _noted_from(self, made: tuple[Any, Any]) -> tuple[Callable[..., Any], bool]:
-        """Note a result if its state may change; and then those behind it, see `_chosen`."""
+        """Note a result that may change; and then those behind it, see `_chosen`."""
         assert self.noting is not None
-        if self.noting.is_on_from(made[0]):
+        if self.noting.is_on_from(made):
             self.noting.note(made)
         return self._chosen
 
@@ -228,7 +230,7 @@ class ScanLogic(_Untimed):
             if type(made) is not tuple:
                 made = pair_of(made)
             states[key], output = made
-            if is_to_be_noted and type(made[0]) not in plain:
+            if is_to_be_noted and (type(made[0]) not in plain or type(output) not in plain):
                 step, is_to_be_noted = self._noted_from(made)
             give(output)
 

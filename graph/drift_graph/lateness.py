@@ -95,11 +95,13 @@ class Lateness:
         least: least time that is accepted, which is the heartbeat.
         held: the items that are held by `future_max`, in the order in which they came.
         seen: how many items have come since the first of these.
+        late_apart: how many late items became diverted ones.
     """
 
     def __init__(self, source: str, *, apart: bool = False) -> None:
         self.source = source
         self._apart = apart
+        self.late_apart = 0
         self.greatest: int | None = None
         self.least = TIME_MIN
         self.held: list[Held] = []
@@ -330,6 +332,7 @@ class Lateness:
 
     def _refuse(self, judged: Judged, payload: Any, time: int, heartbeat: int, reason: str, words: str) -> None:
         if self._apart:
+            self.late_apart += 1
             self._add(judged, diverted(self.source, words, payload, LATE), heartbeat)
         else:
             judged.late.append(Late(self.source, payload, time, heartbeat, reason))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
-from drift_graph.diverted import diverted, diverted_by, is_diverted
+from drift_graph.diverted import diverted, diverted_by, is_diverted, may_be_of_item
 from drift_graph.errors import DriftError, ImpureStep, InputError, PayloadError, StepError
 from drift_graph.functions import field_of, line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import short
@@ -87,21 +87,27 @@ def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:
 
 
 def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tuple[list[Any], list[int | None]]:
-    """All payloads with their times; a payload without a time is replaced by a diverted item, which has None."""
+    """All payloads with their times; a payload without a time, or without a tie where the policy has a function for
+    it, is replaced by a diverted item, which has None.
+    """
     taken: list[Any] = []
     times: list[int | None] = []
     for payload in payloads:
-        time: Any = None
+        time: int | None = None
         if not is_diverted(payload):
+            role = "time"
             try:
-                time = policy.time(payload)
-            except Exception as error:
-                payload = diverted_by(source, error, payload)
-            except BaseException as error:  # nothing that an item may be diverted for
+                value = policy.time(payload)
+                time = policy.time_of(value)
+                if time is not None and policy.tie is not None:
+                    role = "tie"
+                    tie_number(policy.tie(payload))
+            except BaseException as error:
                 pass_interrupts(error)
-                raise _raised("time", policy.time, source, error, short(payload)) from error
+                if not may_be_of_item(error):
+                    raise _raised(role, policy.functions[role], source, error, short(payload)) from error
+                payload, time = diverted_by(source, error, payload), None
             else:
-                value, time = time, policy.time_of(time)
                 if time is None:
                     why = why_no_moment(value, policy.zone)
                     text = f"its time is {short(value)}, and no int of 64 bits, nor a moment with a zone"
@@ -176,14 +182,18 @@ def numbers_of_hashes(hashes: bytes) -> Integers:
     return numbers
 
 
+def tie_number(value: Any) -> int:
+    """What a tie function gave, as a number of 64 bits. Raises NoCanonicalForm: it cannot be hashed."""
+    return value if type(value) is int and 0 <= value < 2**64 else hash64(value)
+
+
 def ties_one_by_one(
     payloads: list[Any], tie: Callable[[Any], Any], source: str, *, diverting: bool = False
 ) -> tuple[list[int], Exception | None]:
     ties: list[int] = []
     for payload in payloads:
         try:
-            value = payload if diverting and is_diverted(payload) else tie(payload)
-            ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
+            ties.append(tie_number(payload if diverting and is_diverted(payload) else tie(payload)))
         except NoCanonicalForm as none:
             return ties, PayloadError(f"source {source!r}: {none}; or give the time policy a tie function", step=source)
         except BaseException as error:

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
+from drift_graph.diverted import is_late
 from drift_graph.errors import InputError
 from drift_graph.lateness import Held, Judged, Late, Lateness, short
 from drift_graph.meta import (
@@ -32,7 +33,7 @@ from drift_graph.meta import (
 from drift_graph.metas import Integers, Metas
 from drift_graph.moments import Field
 from drift_graph.operators import Source
-from drift_graph.payloads import AsRows, in_order
+from drift_graph.payloads import AsRows, are_rows, in_order
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.schemas import as_rows, rows_or_diverted
 from drift_graph.stamp_counts import Hashed, StampCounts, hash_of
@@ -256,6 +257,8 @@ class SourceMachine:
         """Apply recorded decisions in place of deciding, when a run is replayed."""
         self.heartbeat = max(self.heartbeat, arrived.heartbeat)
         self._count(arrived.metas, arrived.late)
+        if self._has_diverted and not are_rows(arrived.payloads):
+            self._lateness.late_apart += sum(map(is_late, arrived.payloads))
 
     def remembered(self) -> Remembered:
         """The state that `recall` takes; not for live sources."""
@@ -269,6 +272,11 @@ class SourceMachine:
         self._lateness.known = remembered.greatest, remembered.least
         self._lateness.held, self._lateness.seen = [Held(*each) for each in remembered.held], remembered.seen
         self._stamp_counts = StampCounts(remembered.ordinals)
+
+    @property
+    def late_apart(self) -> int:
+        """How many late items this machine has diverted to a sink of their own."""
+        return self._lateness.late_apart
 
     @property
     def least_time(self) -> int:

@@ -17,6 +17,7 @@ tuple, a Decimal that becomes text), so the first values of each kind are compar
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import enum
@@ -473,6 +474,17 @@ def changed_later(operator: Operator, difference: str) -> ImpureStep:
         step=operator.step,
         where=location_of(operator),
     )
+
+
+def own(value: Any) -> Any:
+    """A copy of a value that its maker may still have and change; the value itself, if nobody can, or no copy is it."""
+    if are_unchangeable([value]):
+        return value
+    try:
+        made = copy.deepcopy(value)
+        return made if _printed([made]) == _printed([value]) else value
+    except Exception:  # the class has a __deepcopy__ of its own, or none is possible
+        return value
 
 
 def gives_users(function: Callable[..., Any]) -> bool:

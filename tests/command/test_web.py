@@ -223,6 +223,19 @@ def test_metrics_have_the_late_items_that_were_found_by_now() -> None:
             assert f"{late}0.0" in before and f"{late}50.0" in after
 
 
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_late_items_in_a_sink_of_their_own_count_for_their_source(engine: Any, tmp_path: Path) -> None:
+    graph = drift.Graph("g")
+    for name in ("s", "punctual"):
+        graph.source(name, time=drift.EventTime("at", lateness=5), late="late").sink(f"of {name}")
+    rows = [{"at": 100}, *({"at": n} for n in range(50)), {"at": 300}]
+    inputs = {"s": rows, "punctual": [{"at": 1}, {"at": 400}]}
+    with drift.run(graph, inputs, web=0, engine=engine, record=tmp_path / "record") as run:
+        shown = next(got(run.web + "metrics") for item in run if item.time == 300)
+    assert 'drift_source_late_items_total{graph="g",source="s"} 50.0' in shown
+    assert 'drift_source_late_items_total{graph="g",source="punctual"} 0.0' in shown
+
+
 def test_a_page_changes_nothing_of_the_output() -> None:
     lines = [f"to be {n % 7}" for n in range(5000)]
     watched = drift.run(words(), {"lines": lines}, web=0).finish()

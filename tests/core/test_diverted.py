@@ -115,6 +115,33 @@ def test_items_without_a_time_are_diverted_at_the_greatest_time_before_them() ->
         ]
 
 
+def test_items_without_a_tie_are_diverted_in_the_same_place() -> None:
+    graph = drift.Graph("tied")
+    policy = drift.EventTime("t", lateness=3, tie=lambda row: row["n"] or object())
+    graph.source("in", time=policy, on_error="divert", late="late").sink("out")
+    rows = [{"t": 99}, {"t": 5, "n": 1}, {"t": 60}, {"t": 8, "n": 2}, {"t": 8, "n": 0}, {"t": 1, "n": 3}]
+    for how in [*ENGINES, {"batch_items": 1}, {"batch_items": 2}]:
+        found = [(item.time, item.sink, item.payload) for item in drift.run(graph, {"in": rows}, **how)]
+        assert [(time, payload) for time, sink, payload in found if sink == "out"] == [(5, rows[1]), (8, rows[3])]
+        assert [payload["payload"] for _, sink, payload in found if sink == "late"] == [rows[5]]
+        errors = [(time, payload["payload"]) for time, sink, payload in found if sink == "errors"]
+        assert errors == [(-(2**63), rows[0]), (5, rows[2]), (8, rows[4])]
+        assert {payload["error"][:30] for _, sink, payload in found if sink == "errors"} == {
+            "KeyError: 'n'", "NoCanonicalForm: a object has ",
+        }  # fmt: skip
+
+
+def test_a_tie_function_that_no_item_made_fail_ends_the_run() -> None:
+    def tie(row: Any) -> int:
+        raise MemoryError
+
+    graph = drift.Graph("tied")
+    graph.source("in", time=drift.EventTime("t", tie=tie), on_error="divert").sink("out")
+    for how in ENGINES:
+        with pytest.raises(drift.StepError, match=r"the tie function of source 'in' .* raised MemoryError"):
+            drift.run(graph, {"in": [{"t": 1}]}, **how).finish()
+
+
 def stepped() -> drift.Graph:
     graph = drift.Graph("stepped")
     numbers = graph.source("in", time=drift.EventTime(abs, lateness=40))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -387,11 +388,17 @@ CUT = [{}, {"batch_items": 1}, {"batch_items": 2}, {"fused": False}, {"engine": 
 @pytest.mark.parametrize("place", RETURNED)
 @pytest.mark.parametrize("kind", ["one", "inside", "in turn", "linked"])
 def test_a_function_that_changes_what_it_has_returned_is_found(kind: str, place: str, settings: dict[str, Any]) -> None:
-    graph = drift.Graph("returned")
-    stream = graph.source("in", time=drift.EventTime(lambda number: number))
-    RETURNED[place](stream, refilling(kind)).sink("out")
+    def run(function: Callable[..., Any]) -> Iterator[str]:
+        graph = drift.Graph("returned")
+        stream = graph.source("in", time=drift.EventTime(lambda number: number))
+        RETURNED[place](stream, function).sink("out")
+        return (repr(item.payload) for item in drift.run(graph, {"in": range(12)}, **settings))
+
+    released: list[str] = []
     with pytest.raises(drift.ImpureStep, match=r"in place.*: it was .* and is "):
-        drift.run(graph, {"in": range(12)}, **settings).finish()
+        released.extend(run(refilling(kind)))
+    function = refilling(kind)
+    assert released == list(itertools.islice(run(lambda *values: copy.deepcopy(function(*values))), len(released)))
 
 
 @pytest.mark.parametrize("settings", CUT, ids=str)
@@ -415,6 +422,40 @@ def test_one_object_that_comes_behind_numbers_and_is_refilled_is_found(place: st
     places[place](graph.source("in", time=drift.EventTime(lambda number: number)), refilled).sink("out")
     with pytest.raises(drift.ImpureStep, match=r"in place.*: it was .* and is "):
         drift.run(graph, {"in": range(12)}, **settings).finish()
+
+
+FROM_SOME_ON: dict[str, Callable[[Any, Any], Any]] = {
+    "outputs of a scan": lambda s, f: s.scan(key_of, 0, lambda state, number: (state + 1, f(number))),
+    "values of reduce": lambda s, f: s.reduce(lambda number: number % 3, lambda left, right: f(right)),
+}
+
+
+@pytest.mark.parametrize("batch_items", [1, 2, 3, 4])
+@pytest.mark.parametrize("place", FROM_SOME_ON)
+def test_what_may_change_from_some_item_on_is_right_or_found(place: str, batch_items: int) -> None:
+    for length in range(4, 10):
+        row: dict[str, int] = {}
+
+        def refilled(number: int, row: dict[str, int] = row) -> Any:
+            if number < 4:
+                return number
+            row["n"] = number
+            return row
+
+        def run(function: Callable[..., Any], count: int = length) -> Iterator[str]:
+            graph = drift.Graph("returned")
+            stream = graph.source("in", time=drift.EventTime(lambda number: number, lateness=100))
+            FROM_SOME_ON[place](stream, function).sink("out")
+            return (repr(item.payload) for item in drift.run(graph, {"in": range(count)}, batch_items=batch_items))
+
+        expected = list(run(lambda number: {"n": number} if number >= 4 else number))
+        released: list[str] = []
+        try:
+            released.extend(run(refilled))
+        except drift.ImpureStep:
+            assert released == expected[: len(released)]
+        else:
+            assert released == expected
 
 
 @pytest.mark.parametrize("aggregate", [drift.agg.min, drift.agg.max])
