@@ -290,7 +290,12 @@ BREAKAGES = [
             '                self._left, self._member = self._member.unused_data.lstrip(b"\\0"), None\n',
             '                return b""\n',
         ),
-        ("the first file of a zip is all", "if len(files) != 1:", "if not files:"),
+        ("the first file of a zip is all", "iter(self.files)", "iter(self.files[:1])"),
+        (
+            "of two files with one name in a zip one is read twice",
+            "self._file = self._archive.open(file)",
+            "self._file = self._archive.open(file.filename)",
+        ),
         (
             "what is in front of a fault is lost",
             '            if pieces:\n                return b"".join(pieces)\n',

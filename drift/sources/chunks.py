@@ -178,7 +178,7 @@ class File:
     @property
     def files(self) -> int:
         """How many files it has: of a zip archive there may be several."""
-        return len(self._bytes.names) if isinstance(self._bytes, Archive) else 1
+        return len(self._bytes.files) if isinstance(self._bytes, Archive) else 1
 
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""

@@ -1,8 +1,8 @@
 """The contents of compressed files: gzip, bzip2, xz, Zstandard, LZ4, and zip.
 
 Invariant: what comes is all that was packed, of each member where several follow each other, and of the files of a zip
-archive one after the other in the order of their names; data that end early or are
-broken, behind a member too, are an error and never an end. What is known to be no text is refused by name.
+archive one after the other in the order of their names; data that end early or are broken, behind a member too, are an
+error and never an end. What is known to be no text is refused by name.
 
 Why: a file is known by its first bytes, or by the ending of its name. Python's own readers of bzip2 and xz pass over
 what they cannot read behind a member, so members are unpacked here one by one.
@@ -16,6 +16,7 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from drift.extras import need
@@ -146,16 +147,16 @@ class Archive:
     """The files of a zip archive one after the other, in the order of their names, each with its last newline.
 
     Attributes:
-        names: of the files.
+        files: of the archive; two may have one name.
     """
 
     def __init__(self, raw: Any) -> None:
         self._archive = zipfile.ZipFile(raw)
-        listed = sorted(self._archive.namelist())
-        self.names = [name for name in listed if not name.endswith("/") and not name.startswith("__MACOSX/")]
-        for name in self.names:
-            self._archive.open(name).close()  # raises where it cannot be unpacked
-        self._next = iter(self.names)
+        listed = sorted(self._archive.infolist(), key=attrgetter("filename"))
+        self.files = [file for file in listed if not file.is_dir() and not file.filename.startswith("__MACOSX/")]
+        for file in self.files:
+            self._archive.open(file).close()  # raises where it cannot be unpacked
+        self._next = iter(self.files)
         self._file: Any = None
         self._last = b"\n"
 
@@ -164,9 +165,9 @@ class Archive:
             if self._file is not None and (data := self._file.read1(size)):
                 self._last = data[-1:]
                 return bytes(data)
-            if (name := next(self._next, None)) is None:
+            if (file := next(self._next, None)) is None:
                 return b""
-            self._file = self._archive.open(name)
+            self._file = self._archive.open(file)
             if self._last != b"\n":
                 self._last = b"\n"
                 return b"\n"
@@ -180,7 +181,7 @@ def _of_zip(raw: Any, path: str) -> Archive:
         raise InputError(f"{path} is a zip file, which is read from its end: give a file in place of a pipe")
     try:
         archive = Archive(raw)
-        if not archive.names:
+        if not archive.files:
             raise InputError(f"{path} is a zip file with no files in it; get the file again")
         return archive
     except zipfile.BadZipFile as error:

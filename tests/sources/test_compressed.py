@@ -115,10 +115,10 @@ def test_a_packed_file_of_no_bytes_is_no_empty_input(ending: str, tmp_path: Path
     assert read(tmp_path / "a.jsonl", b"") == []
 
 
-def archive(files: dict[str, bytes]) -> bytes:
+def archive(files: dict[str, bytes], *more: tuple[str, bytes]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as writing:
-        for name, data in files.items():
+        for name, data in (*files.items(), *more):
             writing.writestr(name, data)
     return made.getvalue()
 
@@ -139,6 +139,12 @@ def test_the_files_of_a_zip_file_follow_each_other_in_the_order_of_their_names(t
     again.seek(position)
     assert again.read(1) == [{"a": len(before)}]
     again.close()
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_files_of_a_zip_file_with_one_name_are_both_read(tmp_path: Path) -> None:
+    first, second = b'{"a": 1}', b'{"a": 2}'
+    assert read(tmp_path / "a.zip", archive({"a.jsonl": first}, ("a.jsonl", second))) == [{"a": 1}, {"a": 2}]
 
 
 def test_a_zip_file_without_files_or_with_several_tables_is_refused(tmp_path: Path) -> None:
