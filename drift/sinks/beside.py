@@ -49,7 +49,8 @@ class OwnMessages:
     Attributes:
         last: the last item that was found.
         partitions: how many there were when the last message was written; None where it does not say.
-        resumed_from: the offset of the last message; before the first one, where reading has come to.
+        resumed_from: the offset of the last message; 0 before the first one, since a topic that has lost the messages
+            of others may have it anywhere.
         begun: where the partition ended when the run began.
         count: so many messages were found since then.
     """
@@ -83,8 +84,6 @@ class OwnMessages:
 
     def end_reading(self, offset: int) -> None:
         self._offset = offset
-        if self.last is None:
-            self.resumed_from = offset
 
     def take(self, offset: int, headers: Mapping[str, bytes]) -> None:
         """The next message of the partition.

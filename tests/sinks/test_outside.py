@@ -134,6 +134,24 @@ def test_what_a_shared_topic_has_lost_of_an_earlier_run_and_others_have_filled_u
     second.close()
 
 
+def test_a_first_message_where_others_were_lost_is_found_by_a_run_that_resumes() -> None:
+    topic = Topic(lambda count: 0, 2, None, is_shared=True)
+    topic.logs[0] += [None] * 5
+    first = topic.sink()
+    first.open()
+    committed = json.loads(json.dumps(first.commit()))
+    first.close()
+    del topic.logs[0][:]
+    second, third = topic.sink(), topic.sink()
+    for sink in (second, third):
+        sink.resume_at(0, committed)
+        sink.open()
+        sink.write(range(LENGTH), Metas(METAS), list(range(LENGTH)))
+        sink.complete()
+        sink.close()
+    assert topic.parts() == topic.shares(LENGTH)
+
+
 def retained(folder: str) -> list[tuple[int, int, int]]:
     """Of each retained checkpoint the number, the output's position, and the last that the sink had, -1 for none."""
     store = store_of(folder)
