@@ -149,9 +149,11 @@ def cause_of(subject: Subject, result: Any, facts: list[Facts], found: str, afte
             return Cause(results, list(_reads(fact, _BETWEEN_CALLS)))
     if after is not None and after.form != facts[0].first.form:
         alone = facts[0]
+        results = [(alone.first, "as the first call of a process"), (after, "in another process, after other calls")]
+        if drawn := [*_reads(alone, ("random",))]:
+            return Cause(results, drawn)
         changed = "".join(f": {name} changed{_at(where)}" for name, where in sorted(alone.changed.items())[:1])
         likely = f"it depends on earlier calls{changed}; another engine, or a correction, makes calls in another order"
-        results = [(alone.first, "as the first call of a process"), (after, "in another process, after other calls")]
         remedy = f"let the result depend on the payload alone, or {_STATE}"
         return Cause(results, [(likely, remedy)], of_order=True)
     for fact in facts:

@@ -35,6 +35,10 @@ from waiting import HANG_S, processes_with, wait_until
 import drift
 import drift.testing
 from drift.purity import PurityCheck
+from drift.purity.cause import cause_of
+from drift.purity.observed import Use
+from drift.purity.trials import CallResult, Facts
+from drift.purity.watch import Subject
 from drift_graph.errors import GraphError, ImpureStep
 
 FILE = str(Path(__file__))
@@ -808,3 +812,13 @@ def test_a_function_that_numbers_few_names_as_they_come_is_found(names: str) -> 
 
     with pytest.raises(ImpureStep, match="numbered"):
         numbers_words()
+
+
+def test_where_the_order_of_calls_and_a_random_number_may_be_the_cause_it_is_the_number() -> None:
+    subject = Subject("step", "step 'step'", "a.py:1", drawn_some_time, "one")
+    one, other = CallResult(b"0", "0"), CallResult(b"1", "1")
+    for uses, is_of_order in (([Use("random", "random.randint()", "a.py:1")], False), ([], True)):
+        cause = cause_of(subject, 0, [Facts(one, one, uses=uses)] * 2, "", other)
+        assert cause.of_order == is_of_order
+        assert ("random numbers, random.randint() at a.py:1" in cause.likely[0][0]) != is_of_order
+        assert [result for result, _ in cause.results] == [one, other]
