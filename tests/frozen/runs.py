@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from waiting import HANG_S
+
 import drift
 from drift.calling.asks import calls_of
 from drift.engines.simulated.simulation import Simulation
@@ -153,7 +155,8 @@ def ways(
 
 
 def over_processes(case: Case) -> Outcome:
-    return on_engine(case, "zeromq", workers=2, batch_items=Draw("ways", case.name).of([1, 2, 7, 16, 64]))
+    batch_items = Draw("ways", case.name).of([1, 2, 7, 16, 64])
+    return on_engine(case, "zeromq", workers=2, batch_items=batch_items, silence_max_s=HANG_S)
 
 
 def is_run_over_processes(case: Case) -> bool:
