@@ -184,8 +184,14 @@ BREAKAGES = [
             (
                 "pieces of a graph with other cuts are joined",
                 "state/segments.py",
-                "if len(times) > 1 or (times and (",
-                "if False and (times and (",
+                "if len(times) > 1 or (times and is_last",
+                "if False and (times and is_last",
+            ),
+            (
+                "a piece begins again behind what the next one has taken",
+                "state/segments.py",
+                "if times and max(times) > cuts[0]:",
+                "if False:",
             ),
             (
                 "states of a piece that is cut in two are left behind",

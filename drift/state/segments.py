@@ -231,8 +231,10 @@ class Divided:
             origins = {then[name] for name in self._own[at] if name in then}
             times = {checkpoints[each].at for each in origins if holds[each]}
             is_last = at == len(self.segments) - 1
-            if len(times) > 1 or (times and (max(times) > cuts[0] or (is_last and times != {cuts[0]}))):
+            if len(times) > 1 or (times and is_last and times != {cuts[0]}):
                 return [], _apart(sorted({*times, cuts[0]}))
+            if times and max(times) > cuts[0]:
+                return [], _without_checkpoint(max(times), cuts[0])
             if not is_last:
                 cuts.insert(0, max(times, default=cuts[0]))
         if checkpoints[0].at > cuts[0]:  # where its sources would be read on
@@ -332,6 +334,14 @@ def _apart(times: Sequence[bytes]) -> str:
     return (
         f"would have steps in one piece that a call or durable step was between, and whose states are as of different "
         f"times, {_shown(times[0])} and {_shown(times[-1])}, since items wait in front of it; {_FIRST_AS_IT_WAS}"
+    )
+
+
+def _without_checkpoint(now: bytes, cut: bytes) -> str:
+    return (
+        f"has no checkpoint at or below {_shown(cut)} of the steps in front of a call or durable step: they are at "
+        f"{_shown(now)}, since items wait there, and the older ones are gone (keep= says how many are retained); "
+        f"{_FIRST_AS_IT_WAS}"
     )
 
 

@@ -64,7 +64,7 @@ def graph_of(ask: Any, *, before: Steps | None = None, behind: Steps | None = No
 
 
 def run(folder: Path, graph: drift.Graph, rows: Any = ROWS, **allowed: Any) -> drift.Run:
-    state = drift.Checkpoints(folder / "state", every_s=0, **allowed)
+    state = drift.Checkpoints(folder / "state", every_s=0, keep=1000, **allowed)  # one to begin again at, however slow
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
     return drift.run(graph, {"numbers": rows}, state=state, sinks=sinks, batch_items=10)
 
@@ -166,11 +166,24 @@ def test_a_change_stays_and_is_accepted_once(tmp_path: Path, waiting: tuple[Path
     folder, _, _ = waiting
     copied(folder, tmp_path)
     new = graph_of(Asked(), third=int)
-    made = run(tmp_path, new, Gated(ROWS, 100), changed_graph="accept")
+    made = run(tmp_path, new, Gated(ROWS, 300), changed_graph="accept")  # reading may begin long before the output
     for at, _ in enumerate(made):
         if at == 30:
             made.stop()
     run(tmp_path, new).finish()
+    assert output(tmp_path) == WHOLE
+
+
+def test_a_change_without_a_checkpoint_to_begin_again_at_is_refused(
+    tmp_path: Path, waiting: tuple[Path, int, Asked]
+) -> None:
+    folder, _, _ = waiting
+    copied(folder, tmp_path)
+    for old in sorted((tmp_path / "state" / "segments" / "1" / "cuts").iterdir())[:-1]:
+        old.unlink()  # as where fewer are retained
+    with pytest.raises(drift.GraphError, match=r"has no checkpoint at or below \d+ of the steps in front of a call"):
+        run(tmp_path, graph_of(Asked(), third=int), changed_graph="accept")
+    run(tmp_path, graph_of(Asked())).finish()
     assert output(tmp_path) == WHOLE
 
 
