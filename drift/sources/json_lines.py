@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from drift.sources.chunks import Block, File
-from drift.sources.json_values import NO_JSON, Texts
+from drift.sources.json_values import NO_JSON, Texts, why_none
 from drift.sources.lines import Blocks, ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
@@ -93,12 +93,12 @@ def _one_by_one(
         except NO_JSON as error:
             if not line.strip():
                 continue
+            why = f"cannot be decoded as JSON: {why_none(error, line)}"
             if not file.diverts_as:
                 return InputError(
-                    f"{file.name}, line {first + at}: cannot be decoded as JSON: {error}; the line is {line!r:.80}; "
-                    f"correct it or take it out"
+                    f"{file.name}, line {first + at}: {why}; the line is {line!r:.80}; correct it or take it out"
                 )
-            value = file.divert(first + at, f"cannot be decoded as JSON: {error}", line)
+            value = file.divert(first + at, why, line)
         values.append(value)
         ends.append(at + 1)
     return None

@@ -29,6 +29,18 @@ class NoJson(ValueError):
 NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NoJson)
 
 
+def why_none(error: BaseException, text: Any) -> str:
+    """Why a text has no value, in words that do not depend on the version of msgspec: of invalid UTF-8 it raised a
+    UnicodeDecodeError with a place in a string of the text, and from 0.23 on an error of its own without a place.
+    """
+    if isinstance(text, bytes) and (isinstance(error, UnicodeDecodeError) or str(error).startswith("Invalid UTF-8")):
+        try:
+            text.decode()
+        except UnicodeDecodeError as invalid:
+            return str(invalid)
+    return str(error)
+
+
 class Texts:
     """From a text of JSON its value."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Acknowledging, Backlogged, Diverting, Ending, Reader, Retaining, Source, TakesSchema
-from drift.sources.json_values import Texts, Values
+from drift.sources.json_values import Texts, Values, why_none
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
@@ -131,7 +131,8 @@ def decoded(
             if value is None:  # a message without one
                 payloads.append(None)
                 continue
-            why, found = value if type(value) is Undecodable else (f"it cannot be decoded: {refused}", value)
+            reason = why_none(refused, value) if isinstance(decode, Texts) else refused
+            why, found = value if type(value) is Undecodable else (f"it cannot be decoded: {reason}", value)
             if diverts_as:
                 payloads.append(diverted(f"{diverts_as}, {where}", why, found))
                 continue

@@ -264,6 +264,7 @@ def test_json_lines_come_back_as_they_were_written(
         (b"1 2", "cannot be decoded as JSON: JSON is malformed: trailing characters (byte 3)"),
         (b"NaN", "cannot be decoded as JSON: JSON is malformed"),
         (b'"\xff"', "cannot be decoded as JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b'{"a": "x\xff"}', "JSON: 'utf-8' codec can't decode byte 0xff in position 8: invalid start byte; the line"),
         (b"[" * 200_000, "cannot be decoded as JSON: maximum recursion depth exceeded"),
         (b"1e999", "Number out of range"),
     ],

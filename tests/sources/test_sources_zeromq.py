@@ -66,6 +66,12 @@ def test_messages_are_decoded_and_a_bad_one_is_named(pusher: Callable[..., Any])
             b"\xff",
             "message 2: the message b'\\xff' cannot be decoded: 'utf-8' codec can't decode byte 0xff",
         ),
+        (
+            "json",
+            b"[1]",
+            b'"\xff"',
+            "message 2: the message b'\"\\xff\"' cannot be decoded: 'utf-8' codec can't decode byte 0xff in position 1",
+        ),
         ("json", b"[1]", b"[1", "message 2: the message b'[1' cannot be decoded: Input data was truncated; correct"),
     ):
         source = sources.zmq_pull("tcp://127.0.0.1:*", decode=decode)  # type: ignore[arg-type]
