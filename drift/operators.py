@@ -509,8 +509,10 @@ class ProlongsWindows(ProcessFunction):
     aggregate: Any
     gap: int
 
-    def results(self, states: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
-        """The outputs of windows."""
+    def results(
+        self, firsts: Sequence[int], lasts: Sequence[int], accumulators: Sequence[Any], keys: Sequence[Any]
+    ) -> list[Any]:
+        """The outputs of windows by their first and last times, their accumulators and their keys."""
         raise NotImplementedError
 
     @property

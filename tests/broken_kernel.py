@@ -20,7 +20,49 @@ _WINDOWS = "it runs few items at once"
 _QUIET = "its functions change nothing"
 _FEW = "its values are too few and too short"
 
+IN_ORDER = ("tests/machines/test_in_order.py",)
+BATCHES = ("tests/machines/test_logics.py",)
+
 BREAKAGES: list[Breakage] = [
+    one(
+        "each field is read from the place of the first",
+        _ENCODE,
+        "place = plan.places[at]\n",
+        "place = plan.places[0]\n",
+        KERNEL,
+    ),
+    one(
+        "a scan's loop has each key's state as it was before the batch",
+        _WALKS,
+        "                current[number] = state\n",
+        "                pass\n",
+        BATCHES,
+    ),
+    one(
+        "a scan's loop stores no state where a step raises",
+        _WALKS,
+        "    finally:\n        states.update(zip(numbers, current))",
+        "    except ZeroDivisionError:\n        raise\n    else:\n        states.update(zip(numbers, current))",
+        IN_ORDER,
+    ),
+    one(
+        "a filter leaves in True only",
+        _WALKS,
+        "1 if function(values[at]) else 0",
+        "function(values[at]) is True",
+        IN_ORDER,
+    ),
+    one(
+        "what is sorted stays where it was", _WALKS, "made[at] = values[places[at]]", "made[at] = values[at]", IN_ORDER
+    ),
+    one(
+        "results that may change are noted with the next call",
+        _WALKS,
+        "if _is_unchangeable(result, kinds, 0) != 1:\n            break",
+        "pass",
+        KEPT,
+        _QUIET,
+    ),
     one("a stripe at the end of a block is left out", _HASH, "p) > 1024;", "p) > 1088;", KERNEL, SAME_CODE),
     one("the last stripe begins elsewhere", _HASH, "SECRET + 121", "SECRET + 120", KERNEL, SAME_CODE),
     one(
@@ -197,8 +239,8 @@ BREAKAGES: list[Breakage] = [
     one(
         "what a batch added stays where a call raises",
         _LOOPS,
-        "for column, each in zip(self.columns, before):",
-        "for column, each in ():",
+        "column.restore(self.known, saved)",
+        "pass",
         SESSIONS,
         _OBJECTS,
     ),
@@ -215,8 +257,8 @@ BREAKAGES: list[Breakage] = [
     one(
         "sessions that end are not in order",
         _PROLONGING,
-        "for at in order]\n        arrays",
-        "for at in range(len(order))]\n        arrays",
+        "cells = self._kernel.taken(cells, order)\n",
+        "pass\n",
         SESSIONS,
         _OBJECTS,
     ),
@@ -234,10 +276,10 @@ BREAKAGES: list[Breakage] = [
     one("sessions are not handed back", _PROLONGING, "        self._table.end(cells)\n\n", "\n", SESSIONS, _OBJECTS),
     one("windows of two ends have one cell", _LOOPS, "if cell < first:", "if cell < 0:", SESSIONS, _WINDOWS),
     one(
-        "what a batch added to windows stays where a call raises",
+        "what became objects in a batch is taken back as numbers",
         _LOOPS,
-        "                column.put(cell, accumulator)\n        self.batch",
-        "                pass\n        self.batch",
+        "self.objects[cells[at]] = self.of_numbers(made_of, counts.data.as_longlongs[at], number)",
+        "pass",
         SESSIONS,
         _WINDOWS,
     ),
@@ -252,7 +294,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "a window that goes on begins anew",
         _LOOPS,
-        "self.cells[keys[at]] = cell\n\n    def clear",
+        "self.cells[before.keys[at]] = cell - first\n\n    def clear",
         "pass\n\n    def clear",
         SESSIONS,
         _WINDOWS,

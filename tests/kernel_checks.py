@@ -546,7 +546,7 @@ def sessions(kernel: Any, drawn: random.Random) -> None:
 
 
 def sessions_of(table: Any, cells: list[int]) -> list[str]:
-    return in_order(zip(table.keys_of(cells), table.states(cells)[0]))
+    return in_order(zip(table.keys_of(cells), zip(*table.states(cells)[:3])))
 
 
 def in_order(of: Any) -> list[str]:

@@ -323,11 +323,14 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
-        return self.results((state,), (key,))[0]
+        first, last, accumulator = state
+        return self.results((first,), (last,), (accumulator,), (key,))[0]
 
-    def results(self, states: Sequence[Any], keys: Sequence[Any]) -> list[Window[Any, Any]]:
-        gap, result = self.gap, self.aggregate.result
-        return [Window(key, first, last + gap, result(made)) for key, (first, last, made) in zip(keys, states)]
+    def results(
+        self, firsts: Sequence[int], lasts: Sequence[int], accumulators: Sequence[Any], keys: Sequence[Any]
+    ) -> list[Window[Any, Any]]:
+        ends = [last + self.gap for last in lasts]
+        return list(map(Window, keys, firsts, ends, map(self.aggregate.result, accumulators)))
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         """See `Logic`."""

@@ -37,6 +37,7 @@ from drift_graph.functions import field_of
 from drift_graph.later import Later
 from drift_graph.meta import time_of
 from drift_graph.unchanged import PLAIN_OR_TUPLE, Noting, gives_users
+from drift_kernel import kernel
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
 Give = Callable[[Any], None]
@@ -187,6 +188,11 @@ class ScanLogic(_Untimed):
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, initial, plain = states.get, self.initial, PLAIN_OR_TUPLE
         step, is_to_be_noted = self._chosen
+        if kernel is not None:
+            noted = self._noted_from if is_to_be_noted else None
+            keys, payloads = list(rows.keys), list(rows.payloads)
+            kernel.scan(step, pair_of, states, keys, payloads, initial, give, plain, noted)
+            return
         for key, payload in zip(rows.keys, rows.payloads):
             made = step(find(key, initial), payload)
             if type(made) is not tuple or len(made) != 2:

@@ -44,6 +44,7 @@ from drift_graph.unchanged import (
     check_unchanged,
     gives_users,
 )
+from drift_kernel import kernel
 
 
 class _Batch(NamedTuple):
@@ -142,9 +143,17 @@ class _MapStep:
     @property
     def is_plain(self) -> bool:
         """Whether it gives exactly one payload for each, from the payload alone, called item by item."""
+        return self.operator.arity == "one" and self._is_one_by_one
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether it leaves out payloads, each for itself alone, called item by item."""
+        return self.operator.arity == "keep" and self._is_one_by_one
+
+    @property
+    def _is_one_by_one(self) -> bool:
         operator = self.operator
-        is_one_by_one = not isinstance(operator.function, MapsEach)
-        return operator.arity == "one" and is_one_by_one and not operator.later and not operator.timed
+        return not isinstance(operator.function, MapsEach) and not operator.later and not operator.timed
 
     @property
     def chained(self) -> Any:
@@ -213,6 +222,8 @@ class _MapStep:
         arity = self.operator.arity
         if self._moves is not None:
             return self._moved(batch, self._moves, origins)
+        if arity == "keep":
+            return _chosen(batch, self.selected(metas, payloads), suffix + self.only_child)
         results = self._called(metas, payloads, room)
         if not self._are_noted(results, payloads):
             results = self._called(metas, payloads, room)
@@ -223,18 +234,19 @@ class _MapStep:
             return self._placed(batch, families, ended, origins)
         if arity == "one":
             return _Batch(metas, suffix + self.only_child, results, diffs)
-        if arity == "keep":
-            known: Any = results  # of a function that says it in bytes
-            selected = known if type(known) is bytes else bytes(called(bool, results))
-            if 0 not in selected:
-                return _Batch(metas, suffix + self.only_child, payloads, diffs)
-            return _chosen(batch, selected, suffix + self.only_child, chosen(payloads, selected))
         if are_rows(results) and results.members is not None:
             counts, rows = results.members
             if type(counts) is not bytes:
                 return self._with_children(metas, suffix, counts, rows, diffs)
-            return _chosen(batch, counts if 0 in counts else None, suffix + self.only_child, rows)
+            return _with(batch, counts if 0 in counts else None, suffix + self.only_child, rows)
         return self._flat(metas, suffix, results, diffs)
+
+    def selected(self, metas: Metas, payloads: Any) -> bytes:
+        """Of a filter a 1 for each payload that it leaves in."""
+        if kernel is not None and type(payloads) is list and self.is_filter:
+            return kernel.kept(self.operator.function, payloads)
+        results: Any = self._called(metas, payloads, None)
+        return results if type(results) is bytes else bytes(map(bool, results))
 
     def _called(self, metas: Metas, payloads: list[Any], room: Room | None) -> list[Any]:
         function = self.operator.function
@@ -285,7 +297,7 @@ class _MapStep:
         if not any(later) or all(later):
             return (batch,)
         ordinary = bytes(map(not_, later))
-        return [_chosen(batch, selected, b"", chosen(batch.payloads, selected)) for selected in (ordinary, later)]
+        return [_chosen(batch, selected, b"") for selected in (ordinary, later)]
 
     def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Batch:
         return self._with_children(metas, suffix, list(map(len, families)), list(chain.from_iterable(families)), diffs)
@@ -353,12 +365,14 @@ class _MapStep:
 
 
 class _StepsInRow:
-    """Steps in a row: each gives one payload for each, to the next step only; while nobody can change any of these."""
+    """Steps in a row: each gives one payload for each to the next step only, the last one may be a filter; while nobody
+    can change any of these.
+    """
 
     def __init__(self, steps: Sequence[_MapStep]) -> None:
-        self._steps = steps
         self.last = steps[-1]
-        self._functions = [step.operator.function for step in steps]
+        self._steps = steps[:-1] if self.last.is_filter else steps
+        self._functions = [step.operator.function for step in self._steps]
         self._suffix = b"".join(step.only_child for step in steps)
         self._gives_numbers = False
 
@@ -369,6 +383,7 @@ class _StepsInRow:
         made = Later.made
         try:
             results = called_in_a_row(self._functions, batch.payloads, None if self._gives_numbers else room)
+            selected = self.last.selected(batch.metas, results) if self.last.is_filter else None
         except (ImpureStep, Full):
             raise
         except BaseException as raised:
@@ -377,7 +392,7 @@ class _StepsInRow:
         if Later.made != made or not are_unchangeable(results):
             return None
         self._gives_numbers = are_numbers(results)
-        return _Batch(batch.metas, batch.suffix + self._suffix, results, batch.diffs)
+        return _chosen(batch._replace(payloads=results), selected, batch.suffix + self._suffix)
 
 
 class _Chain:
@@ -397,10 +412,17 @@ class _Chain:
         except BaseException as raised:
             pass_interrupts(raised)
             return None
-        return None if found is None else _chosen(batch, found[0], batch.suffix + self._suffix, found[1])
+        return None if found is None else _with(batch, found[0], batch.suffix + self._suffix, found[1])
 
 
-def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any) -> _Batch:
+def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes) -> _Batch:
+    """The items for which `selected` has a 1, or all."""
+    if selected is None or 0 not in selected:
+        return batch._replace(suffix=suffix)
+    return _with(batch, selected, suffix, chosen(batch.payloads, selected))
+
+
+def _with(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any) -> _Batch:
     """The items for which `selected` has a 1, or all, with these payloads."""
     metas, _, _, diffs = batch
     if selected is None:
@@ -420,7 +442,8 @@ def _rows(steps: Sequence[_MapStep]) -> dict[int, _StepsInRow | _Chain]:
             if last.ports or len(last.maps) != 1 or fed[last.maps[0]] != 1:
                 break
             following = steps[last.maps[0]]
-            if not following.is_plain if step.is_plain else following.chained is not chained:
+            is_next = following.is_plain or following.is_filter if step.is_plain else following.chained is chained
+            if not is_next or last.is_filter:
                 break
             row.append(last.maps[0])
         if len(row) > 1:

@@ -77,11 +77,13 @@ def listed(results: Iterator[Any], count: int, room: Room | None) -> list[Any]:
         return list(results)
     every: list[Any] = []
     at_once = min(_FIRST, _AT_ONCE)
-    while some := list(islice(results, at_once)):
-        every += some
-        room.take(some, len(every), count)
+    while True:
+        before = len(every)
+        every.extend(islice(results, at_once))
+        if len(every) == before:
+            return every
+        room.take(every[before:], len(every), count)
         at_once = min(8 * at_once, _AT_ONCE)
-    return every
 
 
 def in_pieces(call: Callable[[Sequence[Any]], list[Any]], payloads: Sequence[Any], room: Room | None) -> list[Any]:

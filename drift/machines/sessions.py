@@ -115,14 +115,14 @@ class Prolonging(InOrder):
         """The windows of these cells; None if a call raises."""
         table = self._table
         order, timers = Metas(table.timers_of(cells)).sorted()
-        cells = [cells[at] for at in order]
+        cells = self._kernel.taken(cells, order)
         arrays = table.arrays(cells) if self._has_rows else None
         windows = None if arrays is None else self._prolongs.windows(table.keys_of(cells), *arrays)
         if windows is not None:
             return _Ended(cells, timers, windows, [])
-        states, notes = table.states(cells)
-        samples = self._shared.sample_states(states)
-        made = unless_it_raises(self._prolongs.results, states, notes)
+        states = table.states(cells)
+        samples = self._shared.sample_states(states[2])
+        made = unless_it_raises(self._prolongs.results, *states)
         return None if made is None else _Ended(cells, timers, made, samples)
 
     def _sent(self, ended: _Ended) -> list[Columns]:
@@ -132,7 +132,7 @@ class Prolonging(InOrder):
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         over, moved, keys = self._table.fire(bound)
         order, timers = Metas(moved).sorted()
-        self._shared.note_fired(timers, [keys[at] for at in order])
+        self._shared.note_fired(timers, self._kernel.taken(keys, order))
         made = self._ended(over)
         if made is None:
             self._table.go_on(over)
@@ -153,9 +153,9 @@ class Prolonging(InOrder):
         return dict(self._entries(self._table.cells_of(keys)))
 
     def _entries(self, cells: list[int]) -> Iterable[tuple[Any, Any]]:
-        states, notes = self._table.states(cells)
+        *states, notes = self._table.states(cells)
         keys, metas = self._table.keys_of(cells), self._table.timers_of(cells)
-        for key, state, note, meta in zip(keys, states, notes, metas):
+        for key, state, note, meta in zip(keys, zip(*states), notes, metas):
             yield key, (state, [(meta, Timer(key, note))])
 
     @property

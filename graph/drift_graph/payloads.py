@@ -8,6 +8,7 @@ Why: rows are no list: they make their values when somebody asks, and are select
 from __future__ import annotations
 
 import builtins
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
@@ -16,6 +17,7 @@ import xxhash
 
 from drift_graph.errors import DriftError, InputError
 from drift_graph.metas import Integers
+from drift_kernel import kernel
 
 if TYPE_CHECKING:
     from drift_graph.policies import EventTime
@@ -335,6 +337,8 @@ def chosen(values: Any, wanted: Sequence[int]) -> Any:
 
 def in_order(values: Any, order: Sequence[int]) -> Any:
     """The values at these indices, in this order."""
+    if kernel is not None and type(values) is list and type(order) is array:
+        return kernel.taken(values, order)
     return values.in_order(order) if isinstance(values, Rows) else list(map(values.__getitem__, order))
 
 
@@ -344,7 +348,10 @@ def joined(several: Sequence[Any]) -> Any:
         found = several[0].joined(several[1:])
         if found is not None:
             return found
-    return list(chain.from_iterable(several))
+    made: list[Any] = []
+    for each in several:
+        made += each
+    return made
 
 
 def interleaved(several: Sequence[Any], order: Sequence[int]) -> Any:

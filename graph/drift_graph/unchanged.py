@@ -26,7 +26,7 @@ import types
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from sys import getrefcount
 from typing import Any, NamedTuple, TypeVar
 
@@ -318,7 +318,7 @@ class Sampler:
             samples.append(_SampleOfRows(values, b"", ""))
             values = ()
         are_plain = are_unchangeable(values)
-        if are_plain and are_unchangeable(more):
+        if are_plain and are_unchangeable([*more]):
             return samples
         changeable: list[Any] = [] if are_plain else [*values]
         if not are_plain and tuple in set(map(type, values)):
@@ -617,11 +617,9 @@ class Noted(LibraryFunction):
 
     def each(self, payloads: Sequence[Any]) -> Iterable[Any]:
         """The results of many calls, each looked at before the next call."""
-        if self._noting.is_on:
-            yield from map(self, payloads)
-            return
-        noting = self._noting
-        for result in map(self.user_function, payloads):
-            if type(result) not in _UNCHANGEABLE and (noting.is_on or noting.is_on_from(result)):
-                noting.note(result)
-            yield result
+        noting, done = self._noting, list[Any]()
+        if kernel is not None and type(payloads) is list and not noting.is_on:
+            done = kernel.called_up_to(self.user_function, payloads, _UNCHANGEABLE)
+            if done and noting.is_on_from(done[-1]):
+                noting.note(done[-1])
+        return done if len(done) == len(payloads) else chain(done, map(self, islice(payloads, len(done), None)))

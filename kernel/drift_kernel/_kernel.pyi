@@ -71,6 +71,21 @@ class Kernel(Protocol):
     def called(
         self, function: Callable[[Any], Any], values: list[Any], unsigned: bool
     ) -> tuple[Any, BaseException | None]: ...
+    def taken(self, values: list[Any], order: Any) -> list[Any]: ...
+    def called_up_to(self, function: Callable[[Any], Any], values: list[Any], kinds: frozenset[type]) -> list[Any]: ...
+    def kept(self, function: Callable[[Any], Any], values: list[Any]) -> bytes: ...
+    def scan(
+        self,
+        step: Callable[[Any, Any], Any],
+        pair_of: Callable[[Any], tuple[Any, Any]],
+        states: dict[Any, Any],
+        keys: list[Any],
+        payloads: list[Any],
+        initial: Any,
+        give: Callable[[Any], None],
+        kinds: frozenset[type],
+        noted: Callable[[tuple[Any, Any]], tuple[Callable[..., Any], bool]] | None,
+    ) -> None: ...
     def are_fresh(self, values: list[Any], kinds: frozenset[type]) -> bool: ...
 
     #: The step of a scan, whose results are noted; see there.

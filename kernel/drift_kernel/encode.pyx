@@ -28,6 +28,22 @@ cdef extern from "Python.h":
     unsigned long long PyLong_AsUnsignedLongLong(object number) except? 0xFFFFFFFFFFFFFFFF
     double PyFloat_AS_DOUBLE(object number)
 
+cdef extern from *:
+    """
+    #include <structmember.h>
+
+    /* Where an object of a class has what this attribute of the class gives; -1 if it is not in a place of its own. */
+    static Py_ssize_t drift_place(PyObject *kind, PyObject *attribute) {
+        PyMemberDef *member;
+        if (!Py_IS_TYPE(attribute, &PyMemberDescr_Type)) return -1;
+        if (((PyTypeObject *)kind)->tp_getattro != PyObject_GenericGetAttr) return -1;
+        if (!PyType_IsSubtype((PyTypeObject *)kind, PyDescr_TYPE(attribute))) return -1;
+        member = ((PyMemberDescrObject *)attribute)->d_member;
+        return member->type == T_OBJECT_EX ? member->offset : -1;
+    }
+    """
+    Py_ssize_t drift_place(object kind, object attribute)
+
 cdef enum:
     DEPTH_MAX = 60  # below what the twin can recurse to
     HEAD_MAX = 6  # bytes of the header of an extension
@@ -248,9 +264,11 @@ cdef class Plan:
     cdef tuple names
     cdef tuple forms
     cdef object known  # names that may be in an instance's __dict__; None where there is none
+    cdef list places  # of the fields, see `drift_place`
 
-    def __init__(self, int code, bytes head not None, tuple names not None, tuple forms not None, known):
+    def __init__(self, kind, int code, bytes head not None, tuple names not None, tuple forms not None, known):
         self.code, self.head, self.names, self.forms, self.known = code, head, names, forms, known
+        self.places = [drift_place(kind, getattr(kind, name, None)) for name in names]
         self.is_tuple = code == 15
         if len(names) != len(forms):
             raise ValueError("a form for each name")
@@ -477,14 +495,14 @@ cdef class Encoding(Buffer):
         """An instance of a class with fields, or a value for the twin."""
         cdef object kind = type(value)
         cdef Plan plan = None
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at, place
         cdef size_t start = self.out.size
         cdef object of_names
-        try:
-            plan = <Plan>self.plans[kind]
-        except KeyError:
+        cdef PyObject *own
+        plan = <Plan>self.plans.get(kind)
+        if plan is None and kind not in self.plans:
             found = self.plan_of(kind)
-            plan = None if found is None else Plan(*found)
+            plan = None if found is None else Plan(kind, *found)
             self.plans[kind] = plan
         if plan is None:
             return self.asked(self.twin, value)
@@ -496,8 +514,14 @@ cdef class Encoding(Buffer):
         self.out.size += HEAD_MAX
         out_add(&self.out, PyBytes_AS_STRING(plan.head), <size_t>PyBytes_GET_SIZE(plan.head))
         for at in range(PyTuple_GET_SIZE(plan.names)):
+            place = plan.places[at]
             if plan.is_tuple:
                 field = (<tuple>value)[at]
+            elif place > 0:
+                own = (<PyObject **>(<char *><PyObject *>value + place))[0]
+                if own == NULL:  # never set, or deleted
+                    continue
+                field = <object>own
             else:
                 try:
                     field = PyObject_GetAttr(value, plan.names[at])

@@ -244,13 +244,43 @@ cdef class Accumulators:
 
     cdef object get(self, Py_ssize_t cell):
         """An accumulator as the aggregate has it."""
-        cdef object number
-        if self.kind == _COUNT:
-            return self.counts[cell]
-        if self.made_of == _OBJECTS:
+        if self.kind != _COUNT and self.made_of == _OBJECTS:
             return self.objects[cell]
-        number = self.numbers[cell].float if self.made_of == _FLOATS else self.numbers[cell].integer
-        return (self.counts[cell], number) if self.kind == _MEAN else number
+        return self.of_numbers(self.made_of, self.counts[cell], self.numbers[cell])
+
+    cdef object of_numbers(self, int made_of, int64_t count, _Number number):
+        cdef object value
+        if self.kind == _COUNT:
+            return count
+        value = number.float if made_of == _FLOATS else number.integer
+        return (count, value) if self.kind == _MEAN else value
+
+    cdef tuple saved(self, const int64_t[::1] cells):
+        """The accumulators of these cells, for `restore`."""
+        cdef Py_ssize_t at, count = cells.shape[0]
+        cdef array.array counts = array.clone(_INT64S, count, False), numbers = array.clone(_INT64S, count, False)
+        cdef list objects = None
+        if self.kind != _COUNT and self.made_of == _OBJECTS:
+            objects = [self.objects[cells[at]] for at in range(count)]
+        for at in range(count):
+            counts.data.as_longlongs[at] = self.counts[cells[at]]
+            numbers.data.as_longlongs[at] = self.numbers[cells[at]].integer  # or the bits of the float
+        return self.made_of, counts, numbers, objects
+
+    cdef int restore(self, const int64_t[::1] cells, tuple saved) except -1:
+        """Have these cells as they were; what has become objects since stays so."""
+        cdef Py_ssize_t at
+        cdef int made_of = saved[0]
+        cdef array.array counts = saved[1], numbers = saved[2]
+        cdef _Number number
+        for at in range(cells.shape[0]):
+            number.integer = numbers.data.as_longlongs[at]
+            if saved[3] is not None:
+                self.objects[cells[at]] = saved[3][at]
+            elif self.kind != _COUNT and self.made_of == _OBJECTS:
+                self.objects[cells[at]] = self.of_numbers(made_of, counts.data.as_longlongs[at], number)
+            self.counts[cells[at]], self.numbers[cells[at]] = counts.data.as_longlongs[at], number
+        return 0
 
     cdef int put(self, Py_ssize_t cell, accumulator) except -1:
         cdef object value = accumulator
@@ -339,6 +369,42 @@ cdef int _fold_each(tuple columns, cells, begins, list values, counts=None) exce
     for at, column in enumerate(columns):
         column.fold(cells, begins, values[at], None if counts is None else counts[at])
     return 0
+
+
+cdef class _Before:
+    """The numbers of a batch's keys, and what the accumulators of those with a cell were before it.
+
+    Attributes:
+        keys, cells: of the batch, and the cell of each, -1 of one that had none.
+        known: the cells of the others.
+        columns: `Accumulators.saved` of each aggregate.
+    """
+
+    cdef list keys, columns
+    cdef array.array cells, known
+
+    def __init__(self, dict cells not None, list keys not None, tuple columns not None):
+        cdef Py_ssize_t at, count = 0
+        cdef Accumulators column
+        self.keys = keys
+        self.cells = array.clone(_INT64S, len(keys), False)
+        self.known = array.clone(_INT64S, len(keys), False)
+        for at in range(len(keys)):
+            cell = cells.get(keys[at])
+            self.cells.data.as_longlongs[at] = -1 if cell is None else cell
+            if cell is not None:
+                self.known.data.as_longlongs[count] = cell
+                count += 1
+        array.resize(self.known, count)
+        self.columns = []
+        for column in columns:
+            self.columns.append(column.saved(self.known))
+
+    cdef int restore(self, tuple columns) except -1:
+        cdef Accumulators column
+        for column, saved in zip(columns, self.columns):
+            column.restore(self.known, saved)
+        return 0
 
 
 cdef list _numbers_of_each(tuple columns, list values, bint is_empty):
@@ -674,24 +740,18 @@ cdef class Sessions:
         """
         cdef const int64_t[::1] of_key = codes, times = metas.times()
         cdef Py_ssize_t at, count = len(metas)
-        cdef array.array found = array.clone(_INT64S, len(keys), False), each_cell = array.clone(_INT64S, count, False)
+        cdef _Before before
+        cdef array.array each_cell = array.clone(_INT64S, count, False)
         cdef bytearray begins = bytearray(count)
-        cdef int64_t[::1] current = found, cells = each_cell
+        cdef int64_t[::1] cells = each_cell, current
         cdef uint8_t[::1] is_first = begins
         cdef int64_t cell, until, due
-        cdef Accumulators column
-        cdef list over = [], opened = [], saved = []
+        cdef list over = [], opened = []
         cdef _Session *session
         values = _numbers_of_each(self.columns, values, not self.cells)
-        for at in range(len(keys)):
-            known = self.cells.get(keys[at])
-            current[at] = -1
-            if known is not None:
-                cell = current[at] = known
-                session = &self.sessions[cell]
-                before = [column.get(cell) for column in self.columns]
-                saved.append((cell, self.timers[cell], session.last, session.due, session.hops, before))
-        self.batch = found, keys, over, opened, saved
+        before = _Before(self.cells, keys, self.columns)
+        self.batch = before, array.copy(before.cells), over, opened, self.saved(before.known)
+        current = self.batch[1]
         try:
             for at in range(count):
                 cell = current[of_key[at]]
@@ -716,30 +776,46 @@ cdef class Sessions:
                 self.begin(cell, key, note, timer, times[at], times[at], due, 1)
                 current[of_key[at]] = cells[at] = cell
                 is_first[at] = 1
-            _fold_each(self.columns, cells, is_first, values)
+            _fold_each(self.columns, each_cell, begins, values)
         except BaseException:
             self.take_back()
             raise
         return over
 
+    cdef tuple saved(self, const int64_t[::1] cells):
+        """The sessions of these cells, and the metas of their timers."""
+        cdef Py_ssize_t at, count = cells.shape[0]
+        cdef bytes made = PyBytes_FromStringAndSize(NULL, count * sizeof(_Session))
+        cdef _Session *sessions = <_Session *>PyBytes_AS_STRING(made)
+        cdef list timers = []
+        for at in range(count):
+            sessions[at] = self.sessions[cells[at]]
+            timers.append(self.timers[cells[at]])
+        return made, timers
+
     def take_back(self):
         """Undo the last `add`."""
-        cdef Accumulators column
         cdef int64_t cell
-        _, _, _, opened, saved = self.batch
+        cdef Py_ssize_t at
+        cdef _Before before
+        before, _, _, opened, (sessions, timers) = self.batch
         for cell in opened:
             self.release(cell)
-        for cell, timer, last, due, hops, before in saved:
-            self.timers[cell] = timer
-            self.sessions[cell].last, self.sessions[cell].due, self.sessions[cell].hops = last, due, hops
-            for column, each in zip(self.columns, before):
-                column.put(cell, each)
+        for at, timer in enumerate(timers):
+            cell = before.known.data.as_longlongs[at]
+            self.timers[cell], self.sessions[cell] = timer, (<_Session *>PyBytes_AS_STRING(sessions))[at]
+        before.restore(self.columns)
         self.batch = None
 
     def keep(self):
         """Keep what the last `add` has made; the sessions that have ended go."""
-        found, keys, over, _, _ = self.batch
-        self.cells.update(zip(keys, found))
+        cdef _Before before
+        cdef array.array found
+        cdef Py_ssize_t at
+        before, found, over, _, _ = self.batch
+        for at in range(len(before.keys)):
+            if found.data.as_longlongs[at] != before.cells.data.as_longlongs[at]:
+                self.cells[before.keys[at]] = found.data.as_longlongs[at]
         for cell in over:
             self.release(cell)
         self.batch = None
@@ -811,17 +887,18 @@ cdef class Sessions:
         return firsts, lasts, made
 
     def states(self, list cells not None):
-        """The states of sessions as the process has them, and the notes of their timers."""
+        """The parts of the states of sessions as the process has them, and the notes of their timers."""
         cdef int64_t cell
-        cdef list states = [], notes = []
+        cdef list firsts = [], lasts = [], accumulators = [], notes = []
         for cell in cells:
-            accumulator = _accumulator(self.columns, self.several, cell)
-            states.append((self.sessions[cell].first, self.sessions[cell].last, accumulator))
+            firsts.append(self.sessions[cell].first)
+            lasts.append(self.sessions[cell].last)
+            accumulators.append(_accumulator(self.columns, self.several, cell))
             notes.append(self.notes[cell])
-        return states, notes
+        return firsts, lasts, accumulators, notes
 
     def absorb(self, key, state, bytes timer not None, time, hops, note):
-        """Take a session, which is as `states` gives it."""
+        """Take a session, of which the process has this state."""
         cdef Accumulators column
         cdef Py_ssize_t cell
         first, last, accumulator = state
@@ -880,26 +957,20 @@ cdef class Windows:
             The first item of each window that is new, and of each end its first cell, and the one after all.
         """
         cdef const int64_t[::1] of_key = codes
-        cdef Py_ssize_t at = 0, stop, before = len(self.keys), first = 0, count = of_key.shape[0]
-        cdef array.array found = array.clone(_INT64S, len(keys), False), each_cell = array.clone(_INT64S, count, False)
-        cdef array.array firsts = array.clone(_INT64S, count, False)
+        cdef Py_ssize_t at = 0, stop, opened_at = len(self.keys), first = 0, count = of_key.shape[0]
+        cdef _Before before
+        cdef array.array each_cell = array.clone(_INT64S, count, False), firsts = array.clone(_INT64S, count, False)
         cdef bytearray begins = bytearray(count)
-        cdef int64_t[::1] current = found, cells = each_cell, of_first = firsts
+        cdef int64_t[::1] current, cells = each_cell, of_first = firsts
         cdef uint8_t[::1] is_first = begins
         cdef int64_t cell, opened = 0
-        cdef Accumulators column
-        cdef list saved = [], starts = [0]
+        cdef list starts = [0]
         values = _numbers_of_each(self.columns, values, not self.keys)
         if not stops or stops[len(stops) - 1] != count:
             raise ValueError(f"of {count} items the last end stops at {stops}")
-        for at in range(len(keys)):
-            known = self.cells.get(keys[at])
-            current[at] = -1
-            if known is not None:
-                cell = current[at] = known
-                saved.append((cell, [column.get(cell) for column in self.columns]))
-        self.batch = found, keys, starts, before, saved
-        at = 0
+        before = _Before(self.cells, keys, self.columns)
+        self.batch = before, array.copy(before.cells), starts, opened_at
+        current = self.batch[1]
         try:
             for stop in stops:
                 while at < stop:
@@ -915,7 +986,7 @@ cdef class Windows:
                     at += 1
                 first = len(self.keys)
                 starts.append(first)
-            _fold_each(self.columns, cells, is_first, values, counts)
+            _fold_each(self.columns, each_cell, begins, values, counts)
         except BaseException:
             self.take_back()
             raise
@@ -923,21 +994,20 @@ cdef class Windows:
 
     def take_back(self):
         """Undo the last `add`."""
-        cdef Accumulators column
-        _, _, _, before, saved = self.batch
-        del self.keys[before:], self.notes[before:]
-        for cell, each in saved:
-            for column, accumulator in zip(self.columns, each):
-                column.put(cell, accumulator)
+        cdef _Before before
+        before, _, _, opened_at = self.batch
+        del self.keys[opened_at:], self.notes[opened_at:]
+        before.restore(self.columns)
         self.batch = None
 
     def keep(self):
         """Keep what the last `add` has made; the windows of all ends but the last go."""
         cdef Accumulators column
+        cdef _Before before
         cdef array.array found
         cdef Py_ssize_t at, first
         cdef int64_t cell
-        found, keys, starts, _, _ = self.batch
+        before, found, starts, _ = self.batch
         self.batch = None
         first = starts[len(starts) - 2]
         if first:
@@ -945,10 +1015,10 @@ cdef class Windows:
                 column.move(first, len(self.keys))
             del self.keys[:first], self.notes[:first]
             self.cells.clear()
-        for at in range(len(keys)):
-            cell = found.data.as_longlongs[at] - first
-            if cell >= 0:
-                self.cells[keys[at]] = cell
+        for at in range(len(before.keys)):
+            cell = found.data.as_longlongs[at]
+            if cell >= first and (first or cell != before.cells.data.as_longlongs[at]):
+                self.cells[before.keys[at]] = cell - first
 
     def clear(self):
         """Forget all windows."""

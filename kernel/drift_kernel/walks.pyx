@@ -139,6 +139,90 @@ def called(function not None, list values not None, bint unsigned):
     return (others if others is not None else numbers), None
 
 
+def taken(list values not None, order not None):
+    """The values at these places, which are numbers of 64 bits, in this order."""
+    cdef const int64_t[::1] places = order
+    cdef Py_ssize_t at, count = len(values)
+    cdef list made = [None] * places.shape[0]
+    for at in range(places.shape[0]):
+        if not 0 <= places[at] < count:
+            raise IndexError(f"there are {count} values, and none at {places[at]}")
+        made[at] = values[places[at]]
+    return made
+
+
+def called_up_to(function not None, list values not None, frozenset kinds not None):
+    """The results of a function, up to the first that somebody can change, and with it.
+
+    Args:
+        kinds: types whose objects nobody can change.
+    """
+    cdef list made = []
+    cdef object result
+    for value in values:
+        result = function(value)
+        made.append(result)
+        if _is_unchangeable(result, kinds, 0) != 1:
+            break
+    return made
+
+
+def kept(function not None, list values not None):
+    """A byte for each value, 1 where what a function returns for it is true."""
+    cdef Py_ssize_t at, count = len(values)
+    cdef bytearray made = bytearray(count)
+    cdef uint8_t[::1] are_true = made
+    for at in range(count):
+        are_true[at] = 1 if function(values[at]) else 0
+    return bytes(made)
+
+
+cdef inline bint _is_of(object value, frozenset kinds):
+    """Whether a value is of one of these kinds, of which some are looked for first."""
+    cdef PyObject *kind = <PyObject *>Py_TYPE(value)
+    if kind == <PyObject *>tuple or kind == <PyObject *>int or kind == <PyObject *>float or kind == <PyObject *>str:
+        return True
+    return <object>kind in kinds
+
+
+def scan(step not None, pair_of, dict states not None, list keys not None, list payloads not None, initial, give,
+         frozenset kinds, noted):
+    """Call the step of a scan for each item: see `drift.machines.logics.ScanLogic`.
+
+    Each different key is looked up once in `states`, and stored once, also where a call raises.
+
+    Args:
+        pair_of: the state and the output that a step returned, where that is no pair.
+        kinds: types whose objects nobody can change, tuples among them.
+        noted: called with the first pair of which a part is of none of them; gives the step from there on, and whether
+            it is called with the next such pair too. None if it is not to be.
+    """
+    cdef dict numbers = {}
+    cdef list current = []
+    cdef Py_ssize_t at
+    cdef object key, number, made, state, output
+    try:
+        for at in range(len(keys)):
+            key = keys[at]
+            number = numbers.get(key)
+            made = step(states.get(key, initial) if number is None else current[number], payloads[at])
+            if type(made) is not tuple or len(<tuple>made) != 2:
+                made = pair_of(made)
+            state, output = <tuple>made
+            if number is None:
+                numbers[key] = len(current)
+                current.append(state)
+            else:
+                current[number] = state
+            if noted is not None and not (_is_of(state, kinds) and _is_of(output, kinds)):
+                step, more = noted(made)
+                if not more:
+                    noted = None
+            give(output)
+    finally:
+        states.update(zip(numbers, current))
+
+
 cdef class NotedCalls:
     """The step of a scan: a function of a user whose results are noted, where somebody else could change them later.
 

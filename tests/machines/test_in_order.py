@@ -172,6 +172,27 @@ def test_a_call_that_raises_in_a_row_of_maps_names_its_step() -> None:
         assert run.report.items_out == 49
 
 
+@pytest.mark.parametrize("bad", [7, 100])
+def test_a_filter_behind_maps_leaves_in_what_is_true_up_to_a_call_that_raises(bad: int) -> None:
+    """Batches behind the first go through the maps and the filter in a row."""
+
+    def sure(n: int) -> Any:
+        return ((), "", 0, None, 2, "x", (0,), 10 // (n - bad))[n % 8]
+
+    graph = drift.Graph("filtered")
+    graph.source("in").map(lambda n: n - 1).map(lambda n: n + 1).filter(sure).map(lambda n: -n).sink("out")
+    runs = [drift.run(graph, {"in": range(24)}, engine=name, batch_items=4) for name in ("local", "reference")]
+    found = []
+    for run in runs:
+        items: list[Any] = []
+        try:
+            items += (item.payload for item in run)
+        except drift.StepError as error:
+            items.append(str(error))
+        found.append((items, run.digest))
+    assert found[0] == found[1] and found[0][0][:3] == [-4, -5, -6]
+
+
 def test_a_map_in_a_row_that_changes_its_payload_is_found() -> None:
     def spoil(row: list[int]) -> list[int]:
         row.append(1)
