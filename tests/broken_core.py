@@ -1178,6 +1178,22 @@ BREAKAGES = [
         NO_CHECKPOINTS,
     ),
     one(
+        "a window that has ended before its time takes items again",
+        "drift/flow/early.py",
+        "        if state is CLOSED and not self.item.opens_again:\n            return state, ()\n",
+        "",
+        ("tests/flow/test_flow_windows.py", "-k", "is_enough"),
+        "its graphs have no windows that end so",
+    ),
+    one(
+        "a session that opens again sets a second timer",
+        "drift/flow/early.py",
+        "            outputs = ()  # the timer is there\n",
+        "            pass\n",
+        ("tests/flow/test_flow_windows.py", "-k", "is_enough"),
+        "its graphs have no windows that end so",
+    ),
+    one(
         "a sliding window stands where an earlier one of its key began",
         "drift/flow/windows.py",
         "(due(first + self.size, part.key),) if first <= start else ()\n",

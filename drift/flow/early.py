@@ -1,11 +1,13 @@
-"""Early results of windows.
+"""Early results of windows, and windows that end when a predicate of their result holds.
 
 Invariant: an early result is the aggregate of the items of its window up to that position in the order, and is marked
 as early; early results do not change the result at the end.
 
 Why: they are outputs of the same process, after every n-th item, or at a timer. In a window by time a timer sets the
 next one until the window ends. A window by number or by a rule may never end, so there an item sets the timer if none
-is set: no result is given twice for the same items, and no timers go on for ever.
+is set: no result is given twice for the same items, and no timers go on for ever. When a predicate ends a window, the
+timer of its end stays, and the state is CLOSED until then: no items get in, or a session that opens again sets no
+second timer.
 
 Sliding windows with early results do not share slices: each item goes to every window that it is in, since shared
 slices do not hold the number of items of each window.
@@ -14,12 +16,12 @@ slices do not hold the number of items of each window.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from drift.flow.accumulators import Aggregate
-from drift.flow.opened import EMPTY, Early, EarlyNote, OfAggregate, Stepped, Window, due
+from drift.flow.opened import CLOSED, EMPTY, Early, EarlyNote, OfAggregate, Stepped, Until, Window, due
 from drift.operators import _ByValue
 from drift_graph.later import at
 from drift_graph.meta import END
@@ -29,6 +31,12 @@ def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
     return msgspec.structs.replace(window, early=True)
 
 
+def _ended(early: Early | Until, result: Callable[..., Window[Any, Any]], *of: Any) -> Window[Any, Any] | None:
+    """The result of a window that its predicate ends with the item that has just come."""
+    window = result(*of) if type(early) is Until else None
+    return window if window is not None and early.user_function(window.value) else None  # type: ignore[union-attr]
+
+
 # Windows that a timer ends.
 
 
@@ -36,7 +44,7 @@ class _Early(_ByValue, frozen=True):
     """An item of a window with early results. `item`: the process's function for items without early results."""
 
     item: Any
-    early: Early
+    early: Early | Until
 
     @property
     def user_function(self) -> Callable[..., Any]:
@@ -53,9 +61,17 @@ class EarlyItem(_Early, frozen=True):
     """
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
-        count, inside = (0, EMPTY) if state is EMPTY else state
+        if state is CLOSED and not self.item.opens_again:
+            return state, ()
+        count, inside = (0, EMPTY) if type(state) is not tuple else state
         opened = inside is EMPTY
         inside, outputs = self.item(inside, payload, time)
+        if state is CLOSED:
+            outputs = ()  # the timer is there
+        window = _ended(self.early, self.item.result, inside, self.item.key(payload), time)
+        if window is not None:
+            window = msgspec.structs.replace(window, end=time + 1) if self.item.opens_again else window
+            return CLOSED, (*outputs, window)
         count += 1
         if count == self.early.items:
             count, outputs = 0, (*outputs, self.result(inside, self.item.key(payload), time))
@@ -81,6 +97,8 @@ class EarlyEnd(_ByValue, frozen=True):
 
     def __call__(self, state: Any, note: Any, time: int) -> Stepped:
         windows = self.item.item
+        if state is CLOSED:
+            return EMPTY, ()
         if type(note) is not EarlyNote:
             inside, outputs = self.closing(state[1], note, time)
             return (EMPTY if inside is EMPTY else (state[0], inside)), outputs
@@ -134,6 +152,7 @@ class OneWindow(_ByValue, frozen=True):
 
     aggregate: Aggregate[Any, Any]
     size: int
+    opens_again: ClassVar = False
 
     @property
     def user_function(self) -> Callable[..., Any]:
@@ -199,7 +218,7 @@ class Counted(OfAggregate, frozen=True):
     size: int
     every: int
     partial: bool
-    early: Early
+    early: Early | Until
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         key = self.key(payload)
@@ -212,8 +231,10 @@ class Counted(OfAggregate, frozen=True):
         left: list[Open] = []
         for window in known:
             count = position - window.start
-            if count == self.size:
-                outputs.append(self.result(key, window, position))
+            whole = self.result(key, window, position) if count == self.size else None
+            whole = whole or _ended(self.early, self.result, key, window, position)
+            if whole is not None:
+                outputs.append(whole)
                 continue
             if self.early.items is not None and count % self.early.items == 0:
                 outputs.append(_marked(self.result(key, window, position)))
@@ -265,6 +286,9 @@ class RuledEarly(_Early, frozen=True):
             count, is_timed = 0, False
         count += 1
         key = self.item.key(payload)
+        window = _ended(self.early, self.item.window, key, inside)
+        if window is not None:
+            return (0, False, CLOSED) if self.item.partial else EMPTY, (*outputs, window)
         if count == self.early.items:
             count = 0
             outputs.append(_marked(self.item.window(key, inside)))

@@ -136,6 +136,14 @@ class Early:
     time: int | None
 
 
+class Until(_ByValue, frozen=True):
+    """In place of `Early`: a window ends with the item with which a predicate holds of its result."""
+
+    user_function: Callable[[Any], object]
+    items: int | None
+    time: ClassVar[int | None] = None
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyNote:
     key: Any
@@ -147,6 +155,7 @@ class OfAggregate(_ByValue, frozen=True):
 
     key: Callable[[Any], Any]
     aggregate: Aggregate[Any, Any]
+    opens_again: ClassVar[bool] = False  # whether the next item opens another window when one has ended before its time
 
     @property
     def user_function(self) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -41,7 +41,7 @@ from drift.flow.opened import CLOSED as CLOSED
 from drift.flow.opened import EMPTY as EMPTY
 from drift.flow.opened import Early as Early
 from drift.flow.opened import EarlyNote as EarlyNote
-from drift.flow.opened import Ended, Lowered, OfAggregate, due, last_before
+from drift.flow.opened import Ended, Lowered, OfAggregate, Until, due, last_before
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
@@ -87,7 +87,9 @@ class Windows:
         """A length as it was written in seconds and the like; "" for numbers."""
         return ""
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         """The processes, one after the other, that these windows are lowered to."""
         raise NotImplementedError
 
@@ -104,7 +106,9 @@ class _Tumbling(Windows):
     span: str = _written("")
     has_end: bool = False
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         item = (WithEndItem if self.has_end else TumblingItem)(key, aggregate, self.size, self.offset)
         return _timed(item, Ended(item), early)
 
@@ -118,7 +122,9 @@ class _Calendar(Windows):
     calendar: Calendar
     span: str = _written("")
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         item = CalendarItem(key, aggregate, self.calendar)
         return _timed(item, Ended(item), early)
 
@@ -132,7 +138,9 @@ class _Session(Windows):
     gap: int
     span: str = _written("")
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         item = SessionItem(key, aggregate, self.gap)
         return _timed(item, Closing(item), early)
 
@@ -144,7 +152,9 @@ class _Sliding(Windows):
     offset: int
     span: str = _written("")
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         if early is not None:
             each = EachWindow(key, self.size, self.every, self.offset)
             one = OneWindow(aggregate, self.size)
@@ -170,7 +180,9 @@ class _Numbered(Windows):
     every: int
     partial: bool
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         if early is not None:
             counted = Counted(key, aggregate, self.size, self.every, self.partial, early)
             return [Lowered(key, counted, CountedEnd(counted))]
@@ -186,7 +198,9 @@ class _Ruled(_ByValue, Windows, frozen=True):
     rule: Callable[[Any], str | None]
     partial: bool
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
         item = RuledItem(key, aggregate, self.rule, self.partial)
         if early is not None:
             early_item = RuledEarly(item, early)
@@ -315,6 +329,7 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
     """An item of a session; the state is (time of its first item, time of its last one, accumulator)."""
 
     gap: int
+    opens_again: ClassVar = True
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -367,7 +382,9 @@ class Closing(_ByValue, frozen=True):
         return (state, (at(until, key),)) if time < until else (EMPTY, (self.item.result(state, key, time),))
 
 
-def _timed(item: AlignedItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Lowered]:
+def _timed(
+    item: AlignedItem | SessionItem, ended: Callable[..., Stepped], early: Early | Until | None
+) -> list[Lowered]:
     if early is None:
         return [Lowered(item.key, item, ended)]
     early_item = EarlyItem(item, early)

@@ -261,7 +261,13 @@ class KeyedStream(Generic[K, T]):
         return made._durable_if(durable)
 
     def window(
-        self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED, **others: Never
+        self,
+        windows: Windows,
+        *,
+        early: Early | None = None,
+        until: Callable[[Any], object] | None = None,
+        fill: Any = NOT_FILLED,
+        **others: Never,
     ) -> WindowedStream[K, T]:
         """Windows of each key; see `Stream.window`.
 
@@ -272,7 +278,7 @@ class KeyedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [Window(key=2, start=0, end=2, value=2, early=False)]
         """
-        return WindowedStream(self._stream, self._key, windows, early, fill, others)
+        return WindowedStream(self._stream, self._key, windows, early, until, fill, others)
 
     def at_end(
         self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None, durable: bool = False

@@ -508,7 +508,13 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
     # Windows, and aggregates at the end.
 
     def window(
-        self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED, **others: Never
+        self,
+        windows: Windows,
+        *,
+        early: Early | None = None,
+        until: Callable[[Any], object] | None = None,
+        fill: Any = NOT_FILLED,
+        **others: Never,
     ) -> WindowedStream[None, T]:
         """Windows over all items; `key_by(f).window(...)` for windows of each key.
 
@@ -518,15 +524,24 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "be", "or", "not"]})]
         [Window(key=None, start=0, end=2, value=('to', 'be'), early=False),
          Window(key=None, start=2, end=4, value=('or', 'not'), early=False)]
+        >>> graph = drift.Graph("until 5")
+        >>> windows = graph.source("numbers").window(drift.windows.tumbling(4), until=lambda total: total >= 5)
+        >>> windows.sum().map(lambda window: window.value).sink("sums")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [3, 2, 9, 9, 1]})]
+        [5, 1]
 
         Args:
             windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
             early: see `drift.windows.every`: results before the end, marked `early=True`.
+            until: pure; gets the value of a window with each item, and when it holds, the window gives its result with
+                that item and takes no more. Further items of a window whose bounds are known without items (tumbling,
+                sliding, calendar, by number) are not in it, nor in another one in its place; after a session or a
+                window by a rule, which then ends right behind its last item, the next item opens another one.
             fill: the value of windows without items between two of a key that have some, of tumbling, sliding and
                 calendar windows; a dict where the value is one. They come with the next window that has items, right
                 before it. By default there are none.
         """
-        return WindowedStream(self, all_items, windows, early, fill, others)
+        return WindowedStream(self, all_items, windows, early, until, fill, others)
 
     def at_end(
         self,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from drift.flow import aggregates as agg
 from drift.flow.accumulators import Aggregate, check_aggregate, itself
-from drift.flow.aggregates import several
+from drift.flow.aggregates import Nulls, several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
-from drift.flow.opened import EachRow, FlatRow, Lowered
+from drift.flow.opened import EachRow, FlatRow, Lowered, Until
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
 from drift.streams.adding import elsewhere
 from drift_graph.errors import GraphError
@@ -36,18 +36,25 @@ class WindowedStream(Generic[K, T]):
         key: Callable[[T], Any],
         windows: Windows,
         early: Early | None = None,
+        until: Callable[[Any], object] | None = None,
         fill: Any = NOT_FILLED,
         others: Iterable[str] = (),
     ) -> None:
         for other in others:
             hint = f": window(...).rows(n=drift.agg.count(), {other}=...)" if other in ("name", "durable") else ""
             raise GraphError(
-                f"window takes no {other}= (at {caller()}), only windows, early= and fill=; the step is made by the "
-                f"aggregate behind it, which takes name= and durable={hint}"
+                f"window takes no {other}= (at {caller()}), only windows, early=, until= and fill=; the step is made "
+                f"by the aggregate behind it, which takes name= and durable={hint}"
             )
         check_windows(windows)
         if early is not None and not isinstance(early, Early):
             raise GraphError(f"early= takes drift.windows.every(...), not {early!r:.80} (at {caller()})")
+        is_alone = fill is NOT_FILLED and (early is None or early.time is None)
+        if until is not None and not (callable(until) and is_alone):
+            raise GraphError(
+                f"until= takes a function of the value of a window, beside it early=drift.windows.every(items=...) at "
+                f"most, and no fill=; got {until!r:.80}, early={early!r} (at {caller()})"
+            )
         if fill is not NOT_FILLED and windows.following is None:
             raise GraphError(
                 f"fill= takes tumbling, sliding and calendar windows, whose bounds are known without items, not "
@@ -60,6 +67,7 @@ class WindowedStream(Generic[K, T]):
         self._key = key
         self._windows = windows
         self._early = early
+        self._until = None if until is None else Until(until, None if early is None else early.items)
 
     @overload
     def aggregate(
@@ -108,7 +116,7 @@ class WindowedStream(Generic[K, T]):
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
         chosen = self._stream._bound(chosen)
-        steps = self._windows.steps(self._key, chosen, self._early)
+        steps = self._windows.steps(self._key, chosen, self._until or self._early)
         step = self._stream._named(name, "window by", self._key)
         windows = self._stream._steps(steps, step, "slices")
         if self._windows.following is not None and self._fill is not NOT_FILLED:
@@ -179,12 +187,12 @@ class WindowedStream(Generic[K, T]):
             named: aggregates by the names of their fields; a field of that name is replaced.
 
         Raises:
-            GraphError: there is no aggregate, or windows have early results or are filled.
+            GraphError: there is no aggregate, or windows have early results, `until` or are filled.
         """
-        if not named or self._early is not None or self._fill is not NOT_FILLED:
+        if not named or self._early is not None or self._until is not None or self._fill is not NOT_FILLED:
             raise GraphError(
-                f"each takes aggregates by name, such as each(place=drift.agg.rank(...)), of windows without early= "
-                f"and fill= (at {caller()})"
+                f"each takes aggregates by name, such as each(place=drift.agg.rank(...)), of windows without "
+                f"early=, until= and fill= (at {caller()})"
             )
         for argument, aggregate in named.items():
             check_aggregate(aggregate, f"each: {argument}=")
@@ -210,13 +218,13 @@ class WindowedStream(Generic[K, T]):
         return self.aggregate(agg.count() if where is None else agg.count(where), name=name)
 
     @overload
-    def sum(self, *, name: str | None = ...) -> Stream[Window[K, T]]: ...
+    def sum(self, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, T]]: ...
     @overload
-    def sum(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, V]]: ...
+    def sum(self, of: Callable[[T], V], *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, V]]: ...
     @overload
-    def sum(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    def sum(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
-        """The sum of `of(payload)` in each window; `of` as of `drift.agg.sum`, here and in `mean`, `min` and `max`.
+    def sum(self, of: str | pl.Expr, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def sum(self, of: Any = itself, *, nulls: Nulls = "skip", name: str | None = None) -> Stream[Any]:
+        """The sum of `of(payload)` in each window; `of` and `nulls` as of `drift.agg.sum`, here and in `mean` to `max`.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -225,15 +233,15 @@ class WindowedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [3, 8]
         """
-        return self.aggregate(agg.sum(of), name=name)
+        return self.aggregate(agg.sum(of, nulls), name=name)
 
     @overload
-    def mean(self, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def mean(self, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
     @overload
-    def mean(self, of: Callable[[T], Any], *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def mean(self, of: Callable[[T], Any], *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
     @overload
-    def mean(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    def mean(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
+    def mean(self, of: str | pl.Expr, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def mean(self, of: Any = itself, *, nulls: Nulls = "skip", name: str | None = None) -> Stream[Any]:
         """The mean of `of(payload)` in each window.
 
         >>> import drift
@@ -243,15 +251,15 @@ class WindowedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [1.5, 4.0]
         """
-        return self.aggregate(agg.mean(of), name=name)
+        return self.aggregate(agg.mean(of, nulls), name=name)
 
     @overload
-    def min(self, *, name: str | None = ...) -> Stream[Window[K, T]]: ...
+    def min(self, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, T]]: ...
     @overload
-    def min(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, V]]: ...
+    def min(self, of: Callable[[T], V], *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, V]]: ...
     @overload
-    def min(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    def min(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
+    def min(self, of: str | pl.Expr, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def min(self, of: Any = itself, *, nulls: Nulls = "skip", name: str | None = None) -> Stream[Any]:
         """The least `of(payload)` in each window.
 
         >>> import drift
@@ -261,15 +269,15 @@ class WindowedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [1, 3]
         """
-        return self.aggregate(agg.min(of), name=name)
+        return self.aggregate(agg.min(of, nulls), name=name)
 
     @overload
-    def max(self, *, name: str | None = ...) -> Stream[Window[K, T]]: ...
+    def max(self, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, T]]: ...
     @overload
-    def max(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, V]]: ...
+    def max(self, of: Callable[[T], V], *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, V]]: ...
     @overload
-    def max(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    def max(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
+    def max(self, of: str | pl.Expr, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def max(self, of: Any = itself, *, nulls: Nulls = "skip", name: str | None = None) -> Stream[Any]:
         """The greatest `of(payload)` in each window.
 
         >>> import drift
@@ -279,7 +287,7 @@ class WindowedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [2, 5]
         """
-        return self.aggregate(agg.max(of), name=name)
+        return self.aggregate(agg.max(of, nulls), name=name)
 
     def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[Window[K, T]]:
         """The payloads of each window, combined two by two; see `drift.agg.reduce`.

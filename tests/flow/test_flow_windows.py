@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import flows
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -566,14 +567,18 @@ EARLY_KINDS = {
 }
 
 
-def early_graph(windows: Any, early: Any) -> drift.Graph:
+def early_graph(windows: Any, early: Any, until: Any = None) -> drift.Graph:
     return flows.flow(
-        lambda stream: stream.key_by(value).window(windows, early=early).collect(), "in", time=flows.event_time()
+        lambda stream: stream.key_by(value).window(windows, early=early, until=until).collect(),
+        "in",
+        time=flows.event_time(),
     )
 
 
-def early_outputs(windows: Any, early: Any, items: list[flows.Timed], engines: Any) -> list[tuple[int, Any]]:
-    return flows.timed_outputs(early_graph(windows, early), {"in": items}, engines)
+def early_outputs(
+    windows: Any, early: Any, items: list[flows.Timed], engines: Any, until: Any = None
+) -> list[tuple[int, Any]]:
+    return flows.timed_outputs(early_graph(windows, early, until), {"in": items}, engines)
 
 
 @pytest.mark.parametrize("kind", EARLY_KINDS)
@@ -609,6 +614,84 @@ def test_early_results_are_what_windows_have_so_far_and_change_nothing(
             ends = [end for end in ends if end < whole.value[-1][0]]
         if kind != "session":
             assert [time for time, _ in of_window if time < whole.value[-1][0] or not ruling][: len(ends)] == ends
+
+
+def is_enough(items: tuple[flows.Timed, ...]) -> bool:
+    return len(items) == 3 or items[-1][1] % 5 == 0
+
+
+def until_enough(kind: str, items: list[flows.Timed]) -> list[tuple[int, Any]]:
+    """What windows give that end when it is enough: the first items of what they have without, or one by one."""
+    found = []
+    if kind.startswith("number"):
+        size, every = (4, 5) if "partial" in kind else (5, 2)
+        for key, of_key in by_key(items, True).items():
+            for start in range(0, len(of_key), every):
+                whole = tuple(of_key[start : start + size])
+                last = next((at for at in range(1, len(whole) + 1) if at == size or is_enough(whole[:at])), None)
+                if last is not None or "partial" in kind:
+                    time = drift.END if last is None else whole[last - 1][0]
+                    found.append((time, drift.Window(key, start, start + len(whole[:last]), whole[:last])))
+        return found
+    if kind != "session" and not kind.startswith("rule"):
+        for time, each in early_outputs(EARLY_KINDS[kind], None, items, ()):
+            last = next((at for at in range(len(each.value)) if is_enough(each.value[: at + 1])), None)
+            ended = each if last is None else msgspec.structs.replace(each, value=each.value[: last + 1])
+            found.append((time if last is None else ended.value[-1][0], ended))
+        return found
+
+    def give(time: int, *of: Any) -> None:
+        found.append((time, drift.Window(*of)))
+
+    for key, of_key in by_key(items, True).items():
+        inside: tuple[flows.Timed, ...] = ()
+        for item in of_key:
+            answer = ruled(item) if kind != "session" else "go on"
+            if answer == "skip":
+                continue
+            if kind == "session" and inside and item[0] >= inside[-1][0] + 4:
+                give(inside[-1][0] + 3, key, inside[0][0], inside[-1][0] + 4, inside)
+                inside = ()
+            if answer == "open" and inside:
+                give(item[0], key, inside[0][0], inside[-1][0] + 1, inside)
+                inside = ()
+            inside = (*inside, item)
+            if answer == "close" or is_enough(inside):
+                give(item[0], key, inside[0][0], item[0] + 1, inside)
+                inside = ()
+        if inside and kind == "session":
+            give(inside[-1][0] + 3, key, inside[0][0], inside[-1][0] + 4, inside)
+        elif inside and kind == "rule, partial":
+            give(drift.END, key, inside[0][0], inside[-1][0] + 1, inside)
+    return found
+
+
+@pytest.mark.parametrize("kind", EARLY_KINDS)
+@given(timed(), st.integers(0, 4))
+@settings(max_examples=12)
+def test_a_window_ends_with_the_item_with_which_its_result_is_enough(
+    kind: str, items: list[flows.Timed], every: int
+) -> None:
+    early = drift.windows.every(items=every) if every else None
+    found = early_outputs(EARLY_KINDS[kind], early, items, flows.ENGINES[1:], is_enough)
+    final = [(time, each) for time, each in found if not each.early]
+    assert sorted(final, key=repr) == sorted(until_enough(kind, items), key=repr)
+    for _, each in found:
+        assert not each.early or (len(each.value) % every == 0 and not is_enough(each.value))
+
+
+def test_windows_of_rows_end_when_their_result_is_enough() -> None:
+    data = [{"zone": zone, "at": at, "fare": fare} for at, (zone, fare) in enumerate(zip("abaabbab", range(2, 10)))]
+    for schema in (None, {"zone": str, "at": int, "fare": int}):
+        graph = drift.Graph("enough")
+        source: Any = graph.source("rows", time=drift.EventTime("at"), **({} if schema is None else {"schema": schema}))
+        windowed = source.key_by("zone").window(drift.windows.tumbling(6), until=lambda row: row["total"] >= 6)
+        totals = windowed.rows(total=drift.agg.sum("fare"), n=drift.agg.count())
+        (totals if schema is None else totals.filter("total > 1")).sink("out")
+        found = flows.outputs(graph, {"rows": data})
+        assert [(row["key"], row["start"], row["total"], row["n"]) for row in found] == [
+            ("a", 0, 6, 2), ("b", 0, 9, 2), ("a", 6, 8, 1), ("b", 6, 9, 1),
+        ]  # fmt: skip
 
 
 @pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
@@ -728,17 +811,21 @@ def test_windows_fail_where_their_key_does_also_for_all_items_of_a_batch(kind: s
 
 
 @pytest.mark.parametrize(
-    ("kind", "early"),
+    ("kind", "early", "until"),
     [
-        ("sliding", drift.windows.every(items=2)),
-        ("number", drift.windows.every(time=3)),
-        ("rule", drift.windows.every(time=3)),
+        ("sliding", drift.windows.every(items=2), None),
+        ("number", drift.windows.every(time=3), None),
+        ("rule", drift.windows.every(time=3), None),
+        ("session", drift.windows.every(items=2), is_enough),
+        ("tumbling", drift.windows.every(items=2), is_enough),
     ],
 )
-def test_early_results_go_over_zeromq_and_on_from_a_checkpoint(kind: str, early: Any, tmp_path: Path) -> None:
+def test_early_results_go_over_zeromq_and_on_from_a_checkpoint(
+    kind: str, early: Any, until: Any, tmp_path: Path
+) -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(90)], 1)
-    assert any(each.early for _, each in early_outputs(EARLY_KINDS[kind], early, items, [flows.ZEROMQ]))
-    check_goes_on(early_graph(EARLY_KINDS[kind], early).build(), {"in": items}, [9], tmp_path)
+    assert any(each.early for _, each in early_outputs(EARLY_KINDS[kind], early, items, [flows.ZEROMQ], until))
+    check_goes_on(early_graph(EARLY_KINDS[kind], early, until).build(), {"in": items}, [9], tmp_path)
 
 
 def test_windows_go_over_zeromq() -> None:
@@ -866,6 +953,8 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         (lambda: drift.agg.count(where=3), r"count takes a function, not 3"),  # type: ignore[call-overload]
         (lambda: _stream().at_end(len), r"is no aggregate"),  # type: ignore[arg-type]
         (lambda: _stream().window(drift.windows.sliding(4, 2), early=3), r"early= takes drift.windows.every"),  # type: ignore[arg-type]
+        (lambda: _stream().window(drift.windows.count(4), until=3), r"until= takes a function .*got 3"),  # type: ignore[arg-type]
+        (lambda: _stream().window(drift.windows.tumbling(4), until=bool, fill=0), r"until= takes .* no fill="),
     ],
 )
 def test_what_is_no_window_is_refused_where_it_is_written(write: Callable[[], object], words: str) -> None:
@@ -911,3 +1000,13 @@ def test_windows_take_what_an_aggregate_takes() -> None:
     for item in drift.run(graph, {"numbers": [1, 2, 5, 3], "rows": [{"v": n} for n in (1, 2, 5, 3)]}):
         found.setdefault(item.sink, []).append(item.payload)
     assert found == {**forms, **{f"{name} of a field": values for name, values in forms.items()}}
+
+
+@pytest.mark.parametrize("method", ["sum", "mean", "min", "max"])
+def test_a_method_of_windows_ends_the_run_at_none_where_it_is_to(method: str) -> None:
+    for schema in (None, {"v": int}):
+        graph = drift.Graph("none")
+        source: Any = graph.source("rows") if schema is None else graph.source("rows", schema=schema)
+        getattr(source.window(drift.windows.count(2)), method)("v", nulls="error").sink("out")
+        with pytest.raises(drift.StepError, match="None"):
+            drift.run(graph, {"rows": [{"v": 1}, {"v": None}]}).finish()
