@@ -162,8 +162,16 @@ BREAKAGES: list[Breakage] = [
     one(
         "bits of null are read from the first",
         _ARROW,
-        "column.valid[at >> 3] >> (at & 7) & 1:",
-        "column.valid[row >> 3] >> (row & 7) & 1:",
+        "piece.valid[at >> 3] >> (at & 7) & 1:",
+        "piece.valid[row >> 3] >> (row & 7) & 1:",
+        ROWS,
+        _FEW,
+    ),
+    one(
+        "a long constant takes the place of a short one",
+        _ARROW,
+        "if piece.before_size + size <= PIECE_MAX:",
+        "if size <= PIECE_MAX:",
         ROWS,
         _FEW,
     ),

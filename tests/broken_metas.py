@@ -83,7 +83,7 @@ BREAKAGES: list[Breakage] = [
         (
             "equal stamps are counted as one",
             _COMPILED,
-            "                    stamp.items += 1\n",
+            "                stamp.items += 1\n",
             "",
             _TESTS,
         ),
@@ -104,8 +104,29 @@ BREAKAGES: list[Breakage] = [
         (
             "a stamp that came before has the ordinals of its batch",
             _COMPILED,
-            "ordinals.data.as_longlongs[keys[item].at] += known.items",
+            "ordinals.data.as_longlongs[places[item]] += known.items",
             "pass",
+            _TESTS,
+        ),
+        (
+            "stamps whose first bits are equal stay as they came",
+            _COMPILED,
+            "while other > start and ties[order[other - 1]] > ties[number]:",
+            "while False:",
+            _TESTS,
+        ),
+        (
+            "stamps are ordered by their last digit",
+            _COMPILED,
+            "range(of_index, of_index + of_time + of_tie, _DIGIT_BITS)",
+            "range(of_index, of_index + 1, _DIGIT_BITS)",
+            _TESTS,
+        ),
+        (
+            "times that are far apart are in few bits",
+            _COMPILED,
+            "if of_time + of_tie + of_index > 64:",
+            "if False:",
             _TESTS,
         ),
         (

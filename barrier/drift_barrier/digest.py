@@ -104,7 +104,7 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
     start = 0
     for payload_bytes, is_plain, _ in joined_by_block(payloads, room, BLOCK_ITEMS):
         end = min(start + room, len(metas))
-        parts.append(Encoded(end - start, metas[start:end].encoded(), payload_bytes, is_plain))
+        parts.append(Encoded(end - start, metas.encoded(start, end), payload_bytes, is_plain))
         start, room = end, BLOCK_ITEMS
     return parts
 

@@ -130,11 +130,11 @@ class Tabular(Rows):
         self.frame.write_ipc_stream(written, compression="uncompressed")
         return written.getvalue()
 
-    def encoded(self) -> bytes:
+    def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
         if kernel is None:
-            return encode_many(self.values)
-        forms, start = self._canonical()
-        return forms.joined(start, start + len(self))
+            return encode_many(self.values[start:stop])
+        forms, first = self._canonical()
+        return forms.joined(first + start, first + (len(self) if stop is None else stop))
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         if kernel is None:

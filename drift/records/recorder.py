@@ -258,7 +258,7 @@ class Recorder:
         if numbers is not None:
             first_time, data = numbers[0] + start, numbers[1]
         else:  # an engine does not encode computed metas for it
-            first_time, data = None, block.metas or metas[start : start + block.items].encoded()
+            first_time, data = None, block.metas or metas.encoded(start, start + block.items)
         self._send(Output(batch.position + start, block.items, first_time, data, block.payloads, sinks))
         self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 

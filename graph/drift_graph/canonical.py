@@ -123,6 +123,9 @@ def joined_by_block(values: Sequence[Any], first: int, size: int) -> list[Joined
     if kernel is not None and type(values) is list:
         return [_joined(*block) for block in kernel.encode_blocks(values, first, size, *CANONICAL)]
     starts = range(first - size, len(values), size) if len(values) else ()
+    if are_rows(values):
+        ends = [min(start + size, len(values)) for start in starts]
+        return [Joined(values.encoded(max(start, 0), end), False, True) for start, end in zip(starts, ends)]
     return [joined(values[max(start, 0) : start + size]) for start in starts]
 
 

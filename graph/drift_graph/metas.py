@@ -245,9 +245,9 @@ class ListedMetas(Sequence[bytes]):
 
     # As bytes.
 
-    def encoded(self) -> bytes:
-        """The metas in MessagePack, one behind the other: their canonical bytes."""
-        return b"".join([_header(len(meta)) + meta for meta in self._metas])
+    def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The metas from `start` up to `stop` in MessagePack, one behind the other: their canonical bytes."""
+        return b"".join([_header(len(meta)) + meta for meta in self._metas[start:stop]])
 
     @staticmethod
     def decoded(count: int, data: bytes) -> Metas:

@@ -167,9 +167,11 @@ class Rows:
         """
         return None
 
-    def encoded(self) -> bytes:
-        """The canonical bytes of all rows, joined."""
-        raise NotImplementedError
+    def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The canonical bytes of the rows from `start` up to `stop`, joined."""
+        from drift_graph.canonical import encode_many  # which imports this file
+
+        return encode_many(list(self)[start:stop])
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
@@ -251,8 +253,8 @@ class Interleaved(Rows):
     def joined(self, others: Sequence[Self]) -> None:
         return None
 
-    def encoded(self) -> bytes:
-        return b"".join(self.forms())
+    def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
+        return b"".join(self[start:stop].forms())
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         from drift_graph.canonical import canonical_each, stored_each  # which imports this file

@@ -30,6 +30,8 @@ cdef enum:
     VIEW_BYTES = 16
     VIEW_MAX = 12  # bytes of a text that is in its view
     NESTED_MAX = 8
+    PIECE_MAX = 16  # bytes of a short piece
+    PIECE_ROOM = 64  # for a short piece with what comes before it, and what is written behind both
     DAY_S = 86400
     FIRST_DAY = 719162  # days from 0001-01-01 to 1970-01-01
     LAST_DAY = 2932896  # days from 1970-01-01 to 9999-12-31
@@ -156,9 +158,52 @@ cdef inline uint64_t unsigned_at(const uint8_t *data, int width, Py_ssize_t at) 
 
 cdef struct Piece:
     Kind kind
-    const uint8_t *data
+    int width
     size_t size
+    const uint8_t *data
+    const uint8_t *valid
+    Py_ssize_t start
+    uint8_t before[PIECE_MAX]  # a constant that comes first, if it has no more bytes
+    size_t before_size
     PyObject *column  # which `kept` holds
+
+
+cdef inline uint8_t *put_short(const Piece *piece, Py_ssize_t row, uint8_t *to) noexcept nogil:
+    """A piece that has `PIECE_MAX` bytes at most: where it ends; NULL if it is another one."""
+    cdef Kind kind = piece.kind
+    cdef Py_ssize_t at = piece.start + row
+    cdef const uint8_t *view
+    cdef double eight
+    cdef float four
+    cdef int64_t size
+    if kind == CONSTANT and piece.size == 0:
+        return to
+    if piece.valid != NULL and not piece.valid[at >> 3] >> (at & 7) & 1:
+        to[0] = 0xC0
+        return to + 1
+    if kind == INTEGER:
+        return put_integer(to, signed_at(piece.data, piece.width, at))
+    if kind == NATURAL:
+        return put_natural(to, unsigned_at(piece.data, piece.width, at))
+    if kind == REAL:
+        if piece.width == 8:
+            memcpy(&eight, piece.data + 8 * at, 8)
+        else:
+            memcpy(&four, piece.data + 4 * at, 4)
+            eight = four
+        return put_real(to, eight)
+    if kind == BOOLEAN:
+        to[0] = 0xC3 if piece.data[at >> 3] >> (at & 7) & 1 else 0xC2
+        return to + 1
+    if kind != TEXT_VIEW:
+        return NULL
+    view = piece.data + VIEW_BYTES * at
+    size = signed_at(view, 4, 0)
+    if not 0 <= size <= VIEW_MAX:
+        return NULL
+    to[0] = 0xA0 | <uint8_t>size
+    memcpy(to + 1, view + 4, VIEW_MAX)
+    return to + 1 + size
 
 
 @cython.final
@@ -184,33 +229,42 @@ cdef class RowForms:
 
     def __init__(self, pieces, Py_ssize_t count, twin, whole, plan_of, bint in_order):
         cdef list flat = []
-        cdef Py_ssize_t at
         cdef Column column
+        cdef Piece *piece
+        cdef size_t size
         self.coder = Encoding(twin, whole, plan_of, in_order)
         self.count = count
         flatten(flat, pieces, 0)
         if self.pieces != NULL:
             raise TypeError("rows are described once")
-        self.pieces = <Piece *>PyMem_Malloc((len(flat) + 1) * sizeof(Piece))
+        self.pieces = <Piece *>PyMem_Calloc(len(flat) + 1, sizeof(Piece))
         if self.pieces == NULL:
             raise MemoryError
         self.kept = flat
-        for at in range(len(flat)):
-            each = flat[at]
-            self.pieces[at].column = <PyObject *>each
+        for each in flat:
+            piece = &self.pieces[self.size]
             if type(each) is bytes:
-                self.pieces[at].kind = CONSTANT
-                self.pieces[at].data = <const uint8_t *>PyBytes_AS_STRING(each)
-                self.pieces[at].size = <size_t>PyBytes_GET_SIZE(each)
+                size = <size_t>PyBytes_GET_SIZE(each)
+                if piece.before_size + size <= PIECE_MAX:
+                    memcpy(piece.before + piece.before_size, PyBytes_AS_STRING(each), size)
+                    piece.before_size += size
+                    continue
+                piece.data, piece.size = <const uint8_t *>PyBytes_AS_STRING(each), size
+                piece.kind = CONSTANT
             elif type(each) is Column:
                 column = <Column>each
                 if column.count < count:
                     raise ValueError(f"{count} rows have a column of {column.count}")
-                self.pieces[at].kind = column.kind
+                piece.kind, piece.width, piece.start = column.kind, column.width, column.start
+                piece.data, piece.valid = column.data, column.valid
+                piece.column = <PyObject *>each
             else:
-                self.pieces[at].kind = EXTENSION_END if each < 0 else EXTENSION
-                self.pieces[at].size = <size_t>(-1 - each if each < 0 else each)
-        self.size = len(flat)
+                piece.kind = EXTENSION_END if each < 0 else EXTENSION
+                piece.size = <size_t>(-1 - each if each < 0 else each)
+            self.size += 1
+        if self.pieces[self.size].before_size:
+            self.pieces[self.size].kind = CONSTANT
+            self.size += 1
 
     def __dealloc__(self):
         PyMem_Free(self.pieces)
@@ -219,50 +273,44 @@ cdef class RowForms:
         cdef size_t starts[NESTED_MAX]
         cdef int depth = 0
         cdef Py_ssize_t at
+        cdef Out *out = &self.coder.out
         cdef Piece *piece
+        cdef uint8_t *write
+        cdef uint8_t *put
+        out_need(out, PIECE_ROOM * <size_t>self.size)
+        write = out.data + out.size
         for at in range(self.size):
             piece = &self.pieces[at]
+            memcpy(write, piece.before, PIECE_MAX)
+            write += piece.before_size
+            put = put_short(piece, row, write)
+            if put != NULL:
+                write = put
+                continue
+            out.size = <size_t>(write - out.data)
             if piece.kind == CONSTANT:
-                out_add(&self.coder.out, piece.data, piece.size)
+                out_add(out, piece.data, piece.size)
             elif piece.kind == EXTENSION:
-                starts[depth] = self.coder.out.size
+                starts[depth] = out.size
                 depth += 1
-                out_need(&self.coder.out, HEAD_MAX)
-                self.coder.out.size += HEAD_MAX
+                out_need(out, HEAD_MAX)
+                out.size += HEAD_MAX
             elif piece.kind == EXTENSION_END:
                 depth -= 1
-                if self.coder.out.size - starts[depth] >> 32:
+                if out.size - starts[depth] >> 32:
                     raise OverflowError("the form of a row has more than 4 GB")
-                out_extension(&self.coder.out, starts[depth], <uint8_t>piece.size)
+                out_extension(out, starts[depth], <uint8_t>piece.size)
             else:
                 self.put_cell(<Column>piece.column, row)
+            out_need(out, PIECE_ROOM * <size_t>(self.size - at))
+            write = out.data + out.size
+        out.size = <size_t>(write - out.data)
         return 0
 
     cdef int put_cell(self, Column column, Py_ssize_t row) except -1:
+        """A value that may be long."""
         cdef Py_ssize_t at = column.start + row
-        cdef Out *out = &self.coder.out
-        cdef double eight
-        cdef float four
         cdef int64_t code
-        if column.valid != NULL and not column.valid[at >> 3] >> (at & 7) & 1:
-            out_need(out, 1)
-            out_byte(out, 0xC0)
-            return 0
-        if column.kind == INTEGER:
-            return out_integer(out, signed_at(column.data, column.width, at))
-        if column.kind == NATURAL:
-            return out_natural(out, unsigned_at(column.data, column.width, at))
-        if column.kind == REAL:
-            if column.width == 8:
-                memcpy(&eight, column.data + 8 * at, 8)
-            else:
-                memcpy(&four, column.data + 4 * at, 4)
-                eight = four
-            return out_real(out, eight)
-        if column.kind == BOOLEAN:
-            out_need(out, 1)
-            out_byte(out, 0xC3 if column.data[at >> 3] >> (at & 7) & 1 else 0xC2)
-            return 0
         if column.kind == TEXT or column.kind == BINARY:
             return self.put_slice(column, at)
         if column.kind == TEXT_VIEW or column.kind == BINARY_VIEW:
@@ -276,7 +324,7 @@ cdef class RowForms:
             if not 0 <= code < PyList_GET_SIZE(column.values):
                 raise ValueError(f"of {PyList_GET_SIZE(column.values)} values there is no number {code}")
             form = <bytes?>column.values[code]
-            return out_add(out, PyBytes_AS_STRING(form), <size_t>PyBytes_GET_SIZE(form))
+            return out_add(&self.coder.out, PyBytes_AS_STRING(form), <size_t>PyBytes_GET_SIZE(form))
         return self.put_moment(column, signed_at(column.data, 8, at))
 
     cdef int put_body(self, Kind kind, const uint8_t *data, size_t size) except -1:

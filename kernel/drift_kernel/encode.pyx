@@ -11,7 +11,7 @@ from cpython.datetime cimport (
 )
 from cpython.dict cimport PyDict_Next
 from cpython.list cimport PyList_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyObject_GetAttr, PyTypeObject, Py_TYPE
 from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdlib cimport qsort
@@ -47,6 +47,7 @@ cdef extern from *:
 cdef enum:
     DEPTH_MAX = 60  # below what the twin can recurse to
     HEAD_MAX = 6  # bytes of the header of an extension
+    NUMBER_MAX = 16  # bytes that are written for a number, of which some are none of it
     SHORT = 16  # entries that are sorted without memory of their own
 
 cdef enum:  # what is in values, see `encode`
@@ -120,53 +121,52 @@ cdef bytes out_taken(Out *out):
     return PyBytes_FromStringAndSize(<const char *>out.data, <Py_ssize_t>out.size)
 
 
-cdef inline int out_integer(Out *out, int64_t value) except -1:
-    out_need(out, 16)
+cdef inline uint8_t *put_word(uint8_t *to, uint64_t value, int size) noexcept nogil:
+    """The last bytes of a number, the greatest first; where they end. There is room for eight."""
+    put_be64(to, value << (64 - 8 * size))
+    return to + size
+
+
+cdef inline uint8_t *put_integer(uint8_t *to, int64_t value) noexcept nogil:
+    """Where it ends; there is room for `NUMBER_MAX` bytes, as for all numbers."""
     if value >= 0:
-        return out_natural(out, <uint64_t>value)
+        return put_natural(to, <uint64_t>value)
     if value >= -32:
-        out_byte(out, <uint8_t>value)
-    elif value >= -128:
-        out_byte(out, 0xD0)
-        out_byte(out, <uint8_t>value)
-    elif value >= -32768:
-        out_byte(out, 0xD1)
-        out_word(out, <uint64_t>value, 2)
-    elif value >= -(<int64_t>1 << 31):
-        out_byte(out, 0xD2)
-        out_word(out, <uint64_t>value, 4)
-    else:
-        out_byte(out, 0xD3)
-        out_word(out, <uint64_t>value, 8)
+        return put_word(to, <uint64_t>value, 1)
+    to[0] = 0xD0 if value >= -128 else 0xD1 if value >= -32768 else 0xD2 if value >= -(<int64_t>1 << 31) else 0xD3
+    return put_word(to + 1, <uint64_t>value, 1 << (to[0] - 0xD0))
+
+
+cdef inline uint8_t *put_natural(uint8_t *to, uint64_t value) noexcept nogil:
+    if value < 128:
+        return put_word(to, value, 1)
+    to[0] = 0xCC if value < 256 else 0xCD if value < 65536 else 0xCE if value < <uint64_t>1 << 32 else 0xCF
+    return put_word(to + 1, value, 1 << (to[0] - 0xCC))
+
+
+cdef inline uint8_t *put_real(uint8_t *to, double value) noexcept nogil:
+    cdef uint64_t bits = 0x7FF8000000000000
+    if value == value:
+        memcpy(&bits, &value, 8)
+    to[0] = 0xCB
+    return put_word(to + 1, bits, 8)
+
+
+cdef inline int out_integer(Out *out, int64_t value) except -1:
+    out_need(out, NUMBER_MAX)
+    out.size = <size_t>(put_integer(out.data + out.size, value) - out.data)
     return 0
 
 
 cdef inline int out_natural(Out *out, uint64_t value) except -1:
-    out_need(out, 16)
-    if value < 128:
-        out_byte(out, <uint8_t>value)
-    elif value < 256:
-        out_byte(out, 0xCC)
-        out_byte(out, <uint8_t>value)
-    elif value < 65536:
-        out_byte(out, 0xCD)
-        out_word(out, value, 2)
-    elif value < <uint64_t>1 << 32:
-        out_byte(out, 0xCE)
-        out_word(out, value, 4)
-    else:
-        out_byte(out, 0xCF)
-        out_word(out, value, 8)
+    out_need(out, NUMBER_MAX)
+    out.size = <size_t>(put_natural(out.data + out.size, value) - out.data)
     return 0
 
 
 cdef inline int out_real(Out *out, double value) except -1:
-    cdef uint64_t bits = 0x7FF8000000000000
-    out_need(out, 16)
-    if value == value:
-        memcpy(&bits, &value, 8)
-    out_byte(out, 0xCB)
-    out_word(out, bits, 8)
+    out_need(out, NUMBER_MAX)
+    out.size = <size_t>(put_real(out.data + out.size, value) - out.data)
     return 0
 
 

@@ -23,6 +23,8 @@ cdef enum:
     _PHASE_ITEMS = 1
     _PHASE_ROUND_END = 0xFF
     _INSERTED_MAX = 16  # so few are sorted by insertion
+    _DIGIT_BITS = 11
+    _DIGITS = 1 << _DIGIT_BITS
     _UNKNOWN = -1  # whether metas increase
     _NOT_INCREASING = 0
     _INCREASING = 1
@@ -41,33 +43,50 @@ cdef inline uint64_t _read_big(const uint8_t *data) noexcept nogil:
     return value
 
 
-cdef inline void _write_big(uint8_t *data, uint64_t value) noexcept nogil:
-    cdef int at
-    for at in range(8):
-        data[at] = <uint8_t>(value >> (56 - 8 * at))
+cdef extern from *:
+    int _leading_zeros "__builtin_clzll"(unsigned long long value) nogil  # of a value above 0
+
+
+cdef inline int _bits(uint64_t value) noexcept nogil:
+    """How many bits a value has."""
+    return 64 - _leading_zeros(value) if value else 0
+
+
+cdef inline void _copy(uint8_t *to, const uint8_t *source, Py_ssize_t size) noexcept nogil:
+    """`memcpy`, without a call for as few bytes as metas have: what overlaps is copied twice."""
+    if 8 <= size <= 16:
+        memcpy(to, source, 8)
+        memcpy(to + size - 8, source + size - 8, 8)
+    elif 16 < size <= 32:
+        memcpy(to, source, 16)
+        memcpy(to + size - 16, source + size - 16, 16)
+    elif 4 <= size < 8:
+        memcpy(to, source, 4)
+        memcpy(to + size - 4, source + size - 4, 4)
+    elif size > 32:
+        memcpy(to, source, size)
+    else:
+        while size > 0:
+            size -= 1
+            to[size] = source[size]
 
 
 cdef inline int _varint_size(uint64_t value) noexcept nogil:
     """How many bytes `_write_varint` writes."""
-    cdef int size = 1
-    if value <= _ONE_BYTE_MAX:
-        return 1
-    while value:
-        value >>= 8
-        size += 1
-    return size
+    return 1 if value <= _ONE_BYTE_MAX else 1 + (_bits(value) + 7) // 8
 
 
 cdef inline uint8_t *_write_varint(uint8_t *data, uint64_t value) noexcept nogil:
     """Writes the varint of `drift_graph.meta`; where it ends."""
-    cdef int size, at
+    cdef int size
+    cdef uint8_t number[8]
     if value <= _ONE_BYTE_MAX:
         data[0] = <uint8_t>value
         return data + 1
     size = _varint_size(value) - 1
     data[0] = <uint8_t>(_ONE_BYTE_MAX + size)
-    for at in range(size):
-        data[1 + at] = <uint8_t>(value >> (8 * (size - 1 - at)))
+    put_be64(number, value)
+    _copy(data + 1, number + 8 - size, size)
     return data + 1 + size
 
 
@@ -255,6 +274,80 @@ cdef int _sort_all(_Key *keys, _Key *spare, Py_ssize_t count, Metas metas) excep
     return 0
 
 
+cdef int _order_by_keys(const int64_t[::1] times, const uint64_t[::1] ties, int64_t *order) except -1:
+    """The order of times and ties, equal ones as they come."""
+    cdef Py_ssize_t at, count = times.shape[0]
+    cdef _Key *keys = <_Key *>PyMem_Malloc(2 * count * sizeof(_Key))
+    if keys == NULL:
+        raise MemoryError
+    try:
+        for at in range(count):
+            keys[at].first, keys[at].second, keys[at].at = <uint64_t>times[at] ^ _SIGN_BIT, ties[at], at
+        _sort_all(keys, keys + count, count, None)
+        for at in range(count):
+            order[at] = keys[at].at
+    finally:
+        PyMem_Free(keys)
+    return 0
+
+
+cdef bint _order_by_digits(const int64_t[::1] times, const uint64_t[::1] ties, int64_t *order) except -1:
+    """The order of times and ties, equal ones as they come, where few bits tell most of them apart; False if not.
+
+    A number has a time, the first bits of a tie, and the index, as bits above the least of each. Numbers are sorted by
+    digits, without the index, and stretches that are equal then by their ties.
+    """
+    cdef Py_ssize_t at, other, start, count = times.shape[0], ends[_DIGITS]
+    cdef int64_t first = times[0], last = first
+    cdef uint64_t least = ties[0], greatest = least, number, mask
+    cdef uint64_t *numbers
+    cdef uint64_t *spare
+    cdef array.array room
+    cdef int of_time, of_tie, of_index = _bits(<uint64_t>count), dropped, shift
+    for at in range(count):
+        first, last = min(first, times[at]), max(last, times[at])
+        least, greatest = min(least, ties[at]), max(greatest, ties[at])
+    of_time, of_tie = _bits(<uint64_t>last - <uint64_t>first), _bits(greatest - least)
+    dropped = max(of_tie - max(3 * _DIGIT_BITS - of_time, 1), 0)
+    of_tie -= dropped
+    if of_time + of_tie + of_index > 64:
+        return False
+    room = array.clone(_UINT64S, 2 * count, False)
+    numbers = <uint64_t *>room.data.as_ulonglongs
+    spare = numbers + count
+    for at in range(count):
+        number = (<uint64_t>times[at] - <uint64_t>first) << of_tie | (ties[at] - least) >> dropped
+        numbers[at] = number << of_index | <uint64_t>at
+    for shift in range(of_index, of_index + of_time + of_tie, _DIGIT_BITS):
+        memset(ends, 0, sizeof(ends))
+        for at in range(count):
+            ends[numbers[at] >> shift & (_DIGITS - 1)] += 1
+        start = 0
+        for at in range(_DIGITS):
+            other = ends[at]
+            ends[at] = start
+            start += other
+        for at in range(count):
+            other = <Py_ssize_t>(numbers[at] >> shift & (_DIGITS - 1))
+            spare[ends[other]] = numbers[at]
+            ends[other] += 1
+        numbers, spare = spare, numbers
+    mask = (<uint64_t>1 << of_index) - 1
+    start = 0
+    for at in range(count):
+        number = numbers[at] >> of_index
+        if not dropped or number != numbers[start] >> of_index:
+            start = at
+        elif at - start > _INSERTED_MAX:
+            return False
+        other, number = at, numbers[at] & mask
+        while other > start and ties[order[other - 1]] > ties[number]:
+            order[other] = order[other - 1]
+            other -= 1
+        order[other] = <int64_t>number
+    return True
+
+
 cdef class MetasIterator:
     cdef Metas metas
     cdef Py_ssize_t at
@@ -308,7 +401,7 @@ cdef class Metas:
             raise ValueError(f"{count} times from {first_time} on are no times of 64 bits")
         rows, first = _rows(count, 8, 8 * count), <uint64_t><int64_t>first_time ^ _SIGN_BIT
         for at in range(count):
-            _write_big(rows.data + 8 * at, first + <uint64_t>at)
+            put_be64(rows.data + 8 * at, first + <uint64_t>at)
         return _metas(rows, ending, _INCREASING_ROWS)
 
     @staticmethod
@@ -327,8 +420,8 @@ cdef class Metas:
         rows = _rows(count, -1, total)
         write = rows.data
         for at in range(count):
-            _write_big(write, <uint64_t>times[at] ^ _SIGN_BIT)
-            memcpy(write + 8, PyBytes_AS_STRING(rank), rank_size)
+            put_be64(write, <uint64_t>times[at] ^ _SIGN_BIT)
+            _copy(write + 8, <const uint8_t *>PyBytes_AS_STRING(rank), rank_size)
             write = _write_varint(write + 8 + rank_size, ties[at])
             if ordinals is not None:
                 write = _write_varint(write, <uint64_t>ordinals[at])
@@ -536,7 +629,7 @@ cdef class Metas:
         for at in range(count):
             place = places[at]
             size = old.size(place)
-            memcpy(rows.data + total, old.row(place), size)
+            _copy(rows.data + total, old.row(place), size)
             total += size
             if rows.ends != NULL:
                 rows.ends[at] = total
@@ -559,7 +652,7 @@ cdef class Metas:
         for at in range(old.count):
             if wanted[at]:
                 size = old.size(at)
-                memcpy(rows.data + total, old.row(at), size)
+                _copy(rows.data + total, old.row(at), size)
                 total += size
                 if rows.ends != NULL:
                     rows.ends[count] = total
@@ -761,21 +854,25 @@ cdef class Metas:
 
     # As bytes.
 
-    def encoded(self):
+    def encoded(self, Py_ssize_t start=0, stop=None):
         cdef _Rows rows = self.rows
-        cdef Py_ssize_t at, size, total = 0, more = PyBytes_GET_SIZE(self.tail)
+        cdef Py_ssize_t at, size, end = rows.count if stop is None else stop, more = PyBytes_GET_SIZE(self.tail)
+        cdef Py_ssize_t total = 0
+        cdef const uint8_t *tail = <const uint8_t *>PyBytes_AS_STRING(self.tail)
         cdef bytes made
         cdef uint8_t *write
-        for at in range(rows.count):
+        if not 0 <= start <= end <= rows.count:
+            raise IndexError(f"there are {rows.count} metas, and none from {start} up to {end}")
+        for at in range(start, end):
             size = rows.size(at) + more
             total += size + (2 if size <= 0xFF else 3 if size <= 0xFFFF else 5)
         made = PyBytes_FromStringAndSize(NULL, total)
         write = <uint8_t *>PyBytes_AS_STRING(made)
-        for at in range(rows.count):
+        for at in range(start, end):
             write = _write_header(write, rows.size(at) + more)
             size = rows.size(at)
-            memcpy(write, rows.row(at), size)
-            memcpy(write + size, PyBytes_AS_STRING(self.tail), more)
+            _copy(write, rows.row(at), size)
+            _copy(write + size, tail, more)
             write += size + more
         return made
 
@@ -863,10 +960,10 @@ cdef class Metas:
         total += rows.start(rows.count) - shared * rows.count
         made = PyBytes_FromStringAndSize(NULL, total)
         write = <uint8_t *>PyBytes_AS_STRING(made)
-        _write_big(write, <uint64_t>rows.count)
-        _write_big(write + 8, <uint64_t>shared)
-        _write_big(write + 16, <uint64_t>more)
-        _write_big(write + 24, <uint64_t>(rows.width - shared + 1 if fixed else 0 if small else 1))
+        put_be64(write, <uint64_t>rows.count)
+        put_be64(write + 8, <uint64_t>shared)
+        put_be64(write + 16, <uint64_t>more)
+        put_be64(write + 24, <uint64_t>(rows.width - shared + 1 if fixed else 0 if small else 1))
         write += 32
         memcpy(write, rows.data, shared)
         write += shared
@@ -1019,7 +1116,7 @@ cdef uint8_t *_write_later(uint8_t *write, const uint8_t *parent, Py_ssize_t siz
         write += start
     else:
         number = 0
-        _write_big(write, time)
+        put_be64(write, time)
         write[8] = _LATER_MARK
         write += 9
     if inward < 0:
@@ -1079,6 +1176,9 @@ cdef class _Run:
     def __dealloc__(self):
         PyMem_Free(self.stamps)
 
+    def __len__(self):
+        return self.stop - self.start
+
     cdef Py_ssize_t place(self, int64_t time, uint64_t tie, Py_ssize_t start) noexcept nogil:
         """The index of the first stamp that is not below this one, if those before `start` are."""
         cdef Py_ssize_t end = start, step = 1, middle
@@ -1104,11 +1204,28 @@ cdef _Run _run(Py_ssize_t room):
     return made
 
 
+cdef _Run _merged(_Run one, _Run other):
+    """The stamps of both that items have."""
+    cdef _Run both = _run(len(one) + len(other))
+    cdef Py_ssize_t left = one.start, right = other.start
+    while left < one.stop or right < other.stop:
+        if right == other.stop or (
+            left < one.stop and _is_below(&one.stamps[left], other.stamps[right].time, other.stamps[right].tie)
+        ):
+            both.stamps[both.stop] = one.stamps[left]
+            left += 1
+        else:
+            both.stamps[both.stop] = other.stamps[right]
+            right += 1
+        both.stop += both.stamps[both.stop].items > 0
+    return both
+
+
 cdef class Stamps:
     """See `drift_graph.stamp_counts.ListedStamps`, which says what each method means.
 
-    Stamps are in sorted runs, each at least twice as long as the next one; a batch looks for its own in the parts of
-    runs that it overlaps.
+    Stamps are in sorted runs, each at least twice as long as the next one, when one was added; a batch looks for its
+    own in the parts of runs that it overlaps.
     """
 
     cdef list runs
@@ -1120,30 +1237,18 @@ cdef class Stamps:
 
     cdef int push(self, _Run new) except -1:
         """Add a run; what no item will have is left out."""
+        cdef list runs = [new]
         cdef _Run old
-        cdef _Run both
-        cdef Py_ssize_t left, right
-        while self.runs:
-            old = self.runs[len(self.runs) - 1]
+        cdef Py_ssize_t at
+        for old in self.runs:
             old.start = old.place(self.least, 0, old.start)
-            if old.stop - old.start >= 2 * (new.stop - new.start) and old.start <= old.stop - old.start:
-                break
-            both = _run(old.stop - old.start + new.stop - new.start)
-            left, right = old.start, new.start
-            while left < old.stop or right < new.stop:
-                if right == new.stop or (
-                    left < old.stop and _is_below(&old.stamps[left], new.stamps[right].time, new.stamps[right].tie)
-                ):
-                    both.stamps[both.stop] = old.stamps[left]
-                    left += 1
-                else:
-                    both.stamps[both.stop] = new.stamps[right]
-                    right += 1
-                both.stop += both.stamps[both.stop].items > 0
-            new = both
-            self.runs.pop()
-        if new.stop:
-            self.runs.append(new)
+            if old.start < old.stop:
+                runs.append(old if old.start <= old.stop - old.start else _merged(old, _run(0)))
+        runs.sort(key=len, reverse=True)
+        for at in range(len(runs) - 1, 0, -1):
+            if len(runs[at - 1]) < 2 * len(runs[at]):
+                runs[at - 1] = _merged(runs[at - 1], runs.pop(at))
+        self.runs = runs
         return 0
 
     cdef _Stamp *find(self, int64_t time, uint64_t tie) noexcept:
@@ -1159,49 +1264,41 @@ cdef class Stamps:
         return NULL
 
     def add(self, const int64_t[::1] times, const uint64_t[::1] ties):
-        cdef Py_ssize_t at, count = times.shape[0]
+        cdef Py_ssize_t at, place, count = times.shape[0]
         cdef array.array ordinals = array.clone(_INT64S, count, False)
-        cdef array.array order = None
+        cdef array.array order = array.clone(_INT64S, count, False)
+        cdef int64_t *places = <int64_t *>order.data.as_longlongs
         cdef bint in_order = True, some = False
         cdef _Run new = _run(count)
         cdef _Run old
         cdef _Stamp *stamp = NULL
-        cdef _Key *keys
         if ties.shape[0] != count:
             raise ValueError(f"there are {count} times, and {ties.shape[0]} ties")
-        keys = <_Key *>PyMem_Malloc(max(2 * count, 1) * sizeof(_Key))
-        if keys == NULL:
-            raise MemoryError
-        try:
-            for at in range(count):
-                keys[at].first, keys[at].second, keys[at].at = <uint64_t>times[at] ^ _SIGN_BIT, ties[at], at
-                in_order = in_order and (at == 0 or not _is_above(&keys[at - 1], &keys[at], None))
-            if not in_order:
-                _sort_all(keys, keys + count, count, None)
-                order = array.clone(_INT64S, count, False)
-                for at in range(count):
-                    order.data.as_longlongs[at] = keys[at].at
-            for at in range(count):
-                if at and keys[at].first == keys[at - 1].first and keys[at].second == keys[at - 1].second:
-                    ordinals.data.as_longlongs[keys[at].at] = stamp.items
-                    stamp.items += 1
-                    some = True
-                    continue
-                ordinals.data.as_longlongs[keys[at].at] = 0
-                stamp = &new.stamps[new.stop]
-                stamp.time, stamp.tie = <int64_t>(keys[at].first ^ _SIGN_BIT), keys[at].second
-                stamp.items, stamp.first = 1, self.added + keys[at].at
-                new.stop += 1
-            for old in self.runs:
-                some = self.count_again(new, old, keys, ordinals) or some
-        finally:
-            PyMem_Free(keys)
+        for at in range(count):
+            places[at] = at
+            if at and (times[at - 1] > times[at] or (times[at - 1] == times[at] and ties[at - 1] > ties[at])):
+                in_order = False
+        if not in_order and not _order_by_digits(times, ties, places):
+            _order_by_keys(times, ties, places)
+        for at in range(count):
+            place = places[at]
+            if at and stamp.time == times[place] and stamp.tie == ties[place]:
+                ordinals.data.as_longlongs[place] = stamp.items
+                stamp.items += 1
+                some = True
+                continue
+            ordinals.data.as_longlongs[place] = 0
+            stamp = &new.stamps[new.stop]
+            stamp.time, stamp.tie, stamp.items, stamp.first = times[place], ties[place], 1, self.added + place
+            new.stop += 1
+        for old in self.runs:
+            some = self.count_again(new, old, places, ordinals) or some
         self.added += count
         if count:
             self.push(new)
-        return ordinals if some else None, order
+        return ordinals if some else None, None if in_order else order
 
-    cdef bint count_again(self, _Run new, _Run old, const _Key *keys, array.array ordinals) noexcept:
+    cdef bint count_again(self, _Run new, _Run old, const int64_t *places, array.array ordinals) noexcept:
         """Count the stamps of a new run in an old one that has them; whether it has some."""
         cdef Py_ssize_t at, item, key = 0, place = old.start
         cdef _Stamp *stamp
@@ -1216,7 +1313,7 @@ cdef class Stamps:
                 known = &old.stamps[place]
                 if place < old.stop and known.time == stamp.time and known.tie == stamp.tie and known.items > 0:
                     for item in range(key, key + stamp.items):
-                        ordinals.data.as_longlongs[keys[item].at] += known.items
+                        ordinals.data.as_longlongs[places[item]] += known.items
                     known.items += stamp.items
                     stamp.items, some = -stamp.items, True
             key += abs(stamp.items)

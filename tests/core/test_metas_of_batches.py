@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from array import array
+from collections.abc import Sequence
 from functools import partial
 from itertools import compress
 from operator import lt
@@ -303,6 +304,17 @@ def test_stamps_are_counted_and_what_is_taken_back_is_not(
     left = sorted({stamp for stamp in came if stamp[0] >= least})
     known = [(*stamp, came.count(stamp), came.index(stamp)) for stamp in left]
     assert stamps.listed() == sorted([*known, (TIME_MAX, 9, 7, -3)])
+
+
+@pytest.mark.parametrize("times", [range(100), [TIME_MIN, 0, TIME_MAX], [-(1 << 40), 5, 6, 1 << 40]])
+@pytest.mark.parametrize("ties", [range(9000), range(1 << 63, 2**64, 1 << 50), [*range(40), 2**64 - 1]])
+def test_many_stamps_are_put_in_order(times: Sequence[int], ties: Sequence[int]) -> None:
+    """Where few bits tell them apart, where many do, and where many are equal in their first bits."""
+    for kind in STAMPS:
+        draw = Random(5)
+        batch = [(draw.choice(times), draw.choice(ties)) for _ in range(300)]
+        _, order = kind().add(array("q", [time for time, _ in batch]), array("Q", [tie for _, tie in batch]))
+        assert order is None or list(order) == sorted(range(300), key=batch.__getitem__)
 
 
 @pytest.mark.parametrize("kind", STAMPS)
