@@ -21,6 +21,14 @@ BREAKAGES: list[Breakage] = [
             "if right < count and not _is_above(&keys[right], &spare[left], metas):",
             _TESTS,
         ),
+        (
+            "equal metas of two sorted parts change places",
+            _COMPILED,
+            "(left == middle or self.is_above(left, right))",
+            "(left == middle or not self.is_above(right, left))",
+            _TESTS,
+        ),
+        ("metas are in two sorted parts", _COMPILED, "if self.is_above(at - 1, at):", "if False:", _TESTS),
         ("metas of about one time are not sorted", _COMPILED, "if ends[at] - start > 1:", "if False:", _TESTS),
         (
             "chosen metas of one size are not numbers",

@@ -20,7 +20,7 @@ from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
 from drift.columns.groups import UNUSED_MIN, KeyNumbers, _greatest, arrays_of, listed, results_of
 from drift.columns.windows import window_rows
 from drift.operators import Timer
-from drift_graph.canonical import canonical_each, encode_many, stored_each
+from drift_graph.canonical import canonical_each, stored_each
 from drift_graph.meta import LATER_MARK, pack_time, varint
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
@@ -124,9 +124,6 @@ class Slices(Rows):
         arrays = [list(map(np.concatenate, zip(*parts))) for parts in zip(*(each.arrays for each in every))]
         starts, ends = (np.concatenate([getattr(each, name) for each in every]) for name in ("starts", "ends"))
         return type(self)(self.kind, list(chain.from_iterable(each.keys for each in every)), starts, ends, arrays)
-
-    def encoded(self) -> bytes:
-        return encode_many(self.values)
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         return (stored_each if stored else canonical_each)(self.values)

@@ -17,7 +17,7 @@ import polars as pl
 from drift.columns.aggregates import Array
 from drift.columns.forms import pieces_of_rows, pieces_of_values
 from drift.columns.rows import Frame, Tabular, arrow_columns
-from drift_graph.canonical import canonical_each, encode_many, stored_each
+from drift_graph.canonical import canonical_each, stored_each
 from drift_graph.payloads import Rows
 
 if TYPE_CHECKING:
@@ -126,9 +126,6 @@ class SideRows(Rows):
         places = [each.places + np.where(each.sides == 0, left, right) for each, left, right in zip(every, *starts)]
         sides = np.concatenate([each.sides for each in every])
         return type(self)(sides, np.concatenate(places), (frames[0], frames[1]), (keys[0], keys[1]))
-
-    def encoded(self) -> bytes:
-        return encode_many(self.values)
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         return stored_each(self.values) if stored else canonical_each(self.values)

@@ -553,6 +553,9 @@ cdef class Metas:
             for at in range(count):
                 places[at] = at
             return order, self
+        if self.merge(places):
+            self.ordered = order, self.take(order)
+            return self.ordered
         keys = <_Key *>PyMem_Malloc(2 * count * sizeof(_Key))
         if keys == NULL:
             raise MemoryError
@@ -567,6 +570,33 @@ cdef class Metas:
             PyMem_Free(keys)
         self.ordered = order, self.take(order)
         return self.ordered
+
+    cdef bint merge(self, int64_t[::1] places) noexcept:
+        """Write the order of metas that are two sorted parts, one behind the other; False if they are not."""
+        cdef Py_ssize_t at, count = self.rows.count, middle = 1, left = 0, right
+        while middle < count and not self.is_above(middle - 1, middle):
+            middle += 1
+        for at in range(middle + 1, count):
+            if self.is_above(at - 1, at):
+                return False
+        right = middle
+        for at in range(count):
+            if right < count and (left == middle or self.is_above(left, right)):
+                places[at] = right
+                right += 1
+            else:
+                places[at] = left
+                left += 1
+        return True
+
+    cdef inline bint is_above(self, Py_ssize_t at, Py_ssize_t other) noexcept:
+        """Whether a meta is above another one; mostly the first eight bytes say it."""
+        cdef uint64_t first, second
+        if self.rows.size(at) >= 8 and self.rows.size(other) >= 8:
+            first, second = _read_big(self.rows.row(at)), _read_big(self.rows.row(other))
+            if first != second:
+                return first > second
+        return self.compare(at, self, other) > 0
 
     cdef void write_key(self, _Key *key) noexcept:
         cdef uint8_t start[16]

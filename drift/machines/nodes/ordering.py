@@ -63,15 +63,6 @@ class _Run:
         return self._columns.slice(self._start, len(self._columns.metas))
 
 
-def _merged(older: Columns, newer: Columns) -> Columns:
-    """Two sorted batches as one; only the part in which they overlap is sorted again."""
-    begin, end = older.metas.count_below(newer.metas[0]), newer.metas.count_below(older.metas[-1])
-    if begin == len(older.metas):
-        return joined([older, newer])
-    both = sorted_by_meta(joined([older.slice(begin, len(older.metas)), newer.slice(0, end)]))
-    return joined([older.slice(0, begin), both, newer.slice(end, len(newer.metas))])
-
-
 def _last_of_kind(runs: list[_Run], rows: bool) -> int | None:
     """The index of the last run of rows, or of objects."""
     return next((at for at in range(len(runs) - 1, -1, -1) if runs[at].has_rows is rows), None)
@@ -102,7 +93,7 @@ class Ordering:
                 while (at := _last_of_kind(runs, are_rows(run.payloads))) is not None and len(runs[at]) <= len(
                     run.metas
                 ):
-                    run = _merged(runs.pop(at).rest(), run)
+                    run = sorted_by_meta(joined([runs.pop(at).rest(), run]))
                 runs.append(_Run(run))
 
     def put_back(self, taken: list[Taken]) -> None:
