@@ -75,7 +75,7 @@ def _named(name: str, column: pa.Array) -> list[Any]:
 def _reason(column: pa.Array, error: Exception) -> Exception:
     """What is wrong with a value of a column of which no values could be made."""
     try:
-        check_values(_cast(column, _common(column.type)))
+        check_values(_cast(column, common(column.type)))
     except (pa.ArrowException, ValueError) as why:
         return why
     return error
@@ -83,7 +83,7 @@ def _reason(column: pa.Array, error: Exception) -> Exception:
 
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column: as `to_pylist(maps_as_pydicts="strict")` after a cast; most types ten times faster."""
-    kind = _common(column.type)
+    kind = common(column.type)
     column = _cast(column, kind)
     if _kinds.is_string(kind) or _kinds.is_binary(kind):
         return _listed(column)
@@ -115,7 +115,7 @@ def common_column(column: pa.Array) -> pa.Array:
     Raises:
         pa.ArrowInvalid: a value is lost, or the type is one that only Python values can stand for.
     """
-    kind = _common(column.type)
+    kind = common(column.type)
     if any(_kinds.is_map(each) for each in inside(kind)):
         raise pa.ArrowInvalid("a map is a dict of any keys, and rows have fields")
     if any(_kinds.is_decimal256(each) for each in inside(kind)):
@@ -206,12 +206,17 @@ def shown(column: pa.Array) -> Any:
     return str(column)
 
 
-def _common(kind: pa.DataType) -> pa.DataType:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a value is a list of others, however they are held."""
+    return any(is_of(kind) for is_of in _LISTS)
+
+
+def common(kind: pa.DataType) -> pa.DataType:
     """The common type of all types that hold the same values."""
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.bool_() if kind.extension_name == "arrow.bool8" else _common(kind.storage_type)
+        return pa.bool_() if kind.extension_name == "arrow.bool8" else common(kind.storage_type)
     if _kinds.is_dictionary(kind):
-        return _common(kind.value_type)
+        return common(kind.value_type)
     if _kinds.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if _kinds.is_duration(kind):
@@ -226,12 +231,12 @@ def _common(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if _kinds.is_large_binary(kind) or _kinds.is_fixed_size_binary(kind) or kind == pa.binary_view():
         return pa.binary()
-    if any(is_list(kind) for is_list in _LISTS):
-        return pa.list_(_common(kind.value_type))
+    if is_list(kind):
+        return pa.list_(common(kind.value_type))
     if _kinds.is_map(kind):
-        return pa.map_(_common(kind.key_type), _common(kind.item_type))
+        return pa.map_(common(kind.key_type), common(kind.item_type))
     if _kinds.is_struct(kind):
-        return pa.struct([(field.name, _common(field.type)) for field in kind])
+        return pa.struct([(field.name, common(field.type)) for field in kind])
     return kind
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Any, ClassVar, Literal, TypeGuard
 
-from drift.operators import MapsEach, _ByValue, pair_of
+from drift.operators import GivesRows, MapsEach, _ByValue, pair_of
 from drift_graph.diverted import diverted_by, is_diverted, is_late, report
 from drift_graph.errors import GraphError, ImpureStep
 from drift_graph.graph import Dataflow
@@ -57,7 +57,7 @@ class Tried(_ByValue, frozen=True):
             return apart if self.of == "one" else (apart,)
 
 
-class TriedRows(MapsEach, _ByValue, frozen=True):
+class TriedRows(GivesRows, _ByValue, frozen=True):
     """A function of rows, such as an expression; the rows that it can be computed of stay columns.
 
     Attributes:
@@ -67,13 +67,6 @@ class TriedRows(MapsEach, _ByValue, frozen=True):
     step: str
     function: MapsEach
     keeps: bool = False
-    leaves_arguments: ClassVar = True
-
-    def __call__(self, payload: Any) -> Any:
-        return self.each([payload])[0]
-
-    def gives_rows(self, given: bool) -> bool:
-        return True
 
     def each(self, payloads: Sequence[Any]) -> Any:
         good: list[Any] = []

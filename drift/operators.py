@@ -137,7 +137,7 @@ class MapsEach(LibraryFunction):
 
     def __call__(self, payload: Any) -> Any:
         """The result for one payload."""
-        raise NotImplementedError
+        return self.each([payload])[0]
 
     def each(self, payloads: Sequence[Any]) -> list[Any]:
         """The result for each payload. It may raise if a call for one of them does."""
@@ -146,6 +146,17 @@ class MapsEach(LibraryFunction):
     def gives_rows(self, given: bool) -> bool:
         """Whether it gives rows in columns; `given`: whether it gets such."""
         return False
+
+
+class GivesRows(MapsEach):
+    """A function that leaves its arguments as they are, and gives rows in columns."""
+
+    __slots__ = ()
+
+    leaves_arguments: ClassVar = True
+
+    def gives_rows(self, given: bool) -> bool:
+        return True
 
 
 class KeyedItems:

@@ -10,19 +10,19 @@ again by themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
 from drift.columns.expressions import Fields, frame_of
 from drift.columns.made import check_made
 from drift.columns.rows import Frame
-from drift.operators import MapsEach, _ByValue
+from drift.operators import GivesRows, _ByValue
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import name_of
 
 
-class OnTables(MapsEach, _ByValue, frozen=True):
+class OnTables(GivesRows, _ByValue, frozen=True):
     """The rows that a function makes of a table of rows.
 
     Attributes:
@@ -33,17 +33,10 @@ class OnTables(MapsEach, _ByValue, frozen=True):
     schema: Fields
     made: Fields
     function: Callable[[pl.DataFrame], pl.DataFrame]
-    leaves_arguments: ClassVar = True
 
     @property
     def user_function(self) -> Callable[[pl.DataFrame], pl.DataFrame]:
         return self.function
-
-    def __call__(self, payload: Any) -> Any:
-        return self.each([payload])[0]
-
-    def gives_rows(self, given: bool) -> bool:
-        return True
 
     def each(self, payloads: Sequence[Any]) -> Any:
         """

@@ -38,9 +38,6 @@ class Computed(MapsEach):
     def __post_init__(self) -> None:
         object.__setattr__(self, "__qualname__", self.text)
 
-    def __call__(self, payload: Any) -> Any:
-        return self.each([payload])[0]
-
     def each(self, payloads: Sequence[Any]) -> list[Any]:
         return python_values(self.column(payloads).to_arrow(compat_level=pl.CompatLevel.oldest()))
 

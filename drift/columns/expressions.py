@@ -33,7 +33,7 @@ from drift.arrow import common_column, python_values
 from drift.columns.made import check_made, needs_check
 from drift.columns.row_by_row import check, fields_read, types_inside, with_fixed_sums
 from drift.columns.rows import Frame
-from drift.operators import MapsEach, _ByValue
+from drift.operators import GivesRows, MapsEach, _ByValue
 from drift_graph.canonical import NoCanonicalForm, canonical_each
 from drift_graph.errors import GraphError, ImpureStep, InputError
 from drift_graph.functions import safe_text
@@ -123,7 +123,7 @@ class Chain:
         return selected, chosen(payloads, selected)
 
 
-class Expressions(MapsEach, _ByValue, frozen=True):
+class Expressions(GivesRows, _ByValue, frozen=True):
     """Fields computed from those of a row.
 
     Attributes:
@@ -137,18 +137,11 @@ class Expressions(MapsEach, _ByValue, frozen=True):
     computed: tuple[bytes, ...]
     kind: Literal["select", "with_columns"]
     text: str
-    leaves_arguments: ClassVar = True
     chained: ClassVar = Chain
 
     @property
     def step(self) -> Step:
         return self.kind, self.computed
-
-    def __call__(self, payload: Any) -> Any:
-        return self.each([payload])[0]
-
-    def gives_rows(self, given: bool) -> bool:
-        return True
 
     def each(self, payloads: Sequence[Any]) -> Any:
         return Frame(tried(frame_of(payloads, self.schema), [self.step]).rows)

@@ -9,7 +9,7 @@ Why: rows of either side are checked against the fields of their stream before t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from drift.columns.aggregates import Array
 from drift.columns.expressions import Fields, frame_of
 from drift.columns.rows import Frame
 from drift.columns.sided import PairRows
-from drift.operators import MapsEach, _ByValue
+from drift.operators import GivesRows, _ByValue
 from drift_graph.errors import GraphError
 
 _SUFFIX = "_right"
@@ -70,17 +70,10 @@ def names_of_both(left: Fields, right: Fields, left_out: Sequence[str], what: st
     return Names(left, right, tuple(taken))
 
 
-class FlatPair(MapsEach, _ByValue, frozen=True):
+class FlatPair(GivesRows, _ByValue, frozen=True):
     """A pair of rows, of which one may be None, as one row."""
 
     names: Names
-    leaves_arguments: ClassVar = True
-
-    def __call__(self, payload: Any) -> Any:
-        return self.each([payload])[0]
-
-    def gives_rows(self, given: bool) -> bool:
-        return True
 
     def each(self, payloads: Sequence[Any]) -> Any:
         """

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, islice, repeat
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from drift.columns.aggregates import Array, _NotHere, codes_of
 from drift.columns.expressions import Fields, frame_of
 from drift.columns.flat import Names, names_of_both, rows_at
 from drift.columns.rows import Frame
-from drift.operators import MapsEach, _ByValue
+from drift.operators import GivesRows, _ByValue
 from drift_graph.canonical import canonical, canonical_each
 from drift_graph.errors import InputError
 from drift_graph.payloads import AtMostOne, Rows, has_null
@@ -49,7 +49,7 @@ class Families(AtMostOne):
         return [tuple(islice(each, count)) for count in self._selected]
 
 
-class FlatLookup(MapsEach, _ByValue, frozen=True, dict=True):
+class FlatLookup(GivesRows, _ByValue, frozen=True, dict=True):
     """Each row with every row of its key, of a table in memory, as one row; a map's function.
 
     Args:
@@ -63,13 +63,6 @@ class FlatLookup(MapsEach, _ByValue, frozen=True, dict=True):
     outer: bool
     key: tuple[str, ...] | None
     user_function: Callable[[Any], Any]
-    leaves_arguments: ClassVar = True
-
-    def __call__(self, payload: Any) -> Any:
-        return self.each([payload])[0]
-
-    def gives_rows(self, given: bool) -> bool:
-        return True
 
     def each(self, payloads: Sequence[Any]) -> Any:
         """

@@ -24,17 +24,10 @@ from typing import Any
 
 import cloudpickle
 import msgspec
-from cloudpickle.cloudpickle import (
-    _class_getstate,
-    _class_setstate,
-    _code_reduce,
-    _get_or_create_tracker_id,
-    _lookup_class_or_track,
-    _make_skeleton_class,
-)
+from cloudpickle.cloudpickle import _code_reduce, _make_skeleton_class
 
 _Cached = type(functools.lru_cache(len))
-_StructMeta = type(msgspec.Struct)
+_StructMeta: Any = type(msgspec.Struct)
 
 
 class _Example(msgspec.Struct):
@@ -42,7 +35,7 @@ class _Example(msgspec.Struct):
 
 
 _Factory = type(_Example.__struct_defaults__[0])
-#: Settings of a Struct's class that are keywords of `msgspec.defstruct`.
+#: Settings of a Struct's class that are keywords of its definition.
 _CONFIG = (
     "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "forbid_unknown_fields",
     "weakref", "dict", "cache_hash", "tag", "tag_field",
@@ -62,8 +55,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduce = _reducers.get(type(obj))
         if reduce is not None and not _is_importable(obj):
             return reduce(obj)
-        if isinstance(obj, _StructMeta) and obj is not msgspec.Struct and not _is_importable(obj):
-            return _reduced_struct(obj)
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] is _make_skeleton_class:
             return _reduced_class(obj, *reduced)
@@ -143,91 +134,62 @@ _reducers: dict[type, Callable[[Any], Any]] = {
 
 
 def _reduced_class(kind: Any, make: Any, arguments: Any, state: Any, *more: Any) -> Any:
-    """A class as cloudpickle reduces it, without msgspec's cache, and with its slots.
+    """A class as cloudpickle reduces it, without msgspec's cache, and with its slots or the fields of a Struct.
 
     Without slots, its instances would have a dict in the other process, and their pickles could not be read here.
     """
-    *before, namespace, tracker, extra = arguments
+    constructor, *before, namespace, tracker, extra = arguments
     attributes, slots = state
     attributes.pop("__msgspec_cache__", None)
-    if "__slots__" in attributes and not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+    if isinstance(kind, _StructMeta):
+        constructor = functools.partial(_empty_struct, _fields_of(kind), _config_of(kind), _POST_INIT in attributes)
+        for name in (*kind.__struct_fields__, "__slots__", "__struct_fields__", "__match_args__"):
+            attributes.pop(name, None)
+        attributes["__annotations__"] = kind.__annotations__
+        known = ("__qualname__", "__orig_bases__", "__parameters__")
+        namespace = {**namespace, **{name: attributes.pop(name) for name in known if name in attributes}}
+        namespace["__qualname__"] = kind.__qualname__
+    elif "__slots__" in attributes and not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
         namespace = {**namespace, "__slots__": attributes.pop("__slots__")}
         for name in [name for name, each in attributes.items() if type(each) is MemberDescriptorType]:
             del attributes[name]  # of a private slot, whose name is mangled
-    return make, (*before, namespace, tracker, extra), (attributes, slots), *more
+    return make, (constructor, *before, namespace, tracker, extra), (attributes, slots), *more
 
 
-def _reduced_struct(struct: Any) -> Any:
-    own: dict[str, Any] = struct.__annotations__
-    names, defaults = struct.__struct_fields__, struct.__struct_defaults__
-    default_of = dict(zip(reversed(names), reversed(defaults)))
-    fields = [(name, *_default(default_of.get(name, msgspec.NODEFAULT))) for name in names if name in own]
-    encoded = {name: each for name, each in zip(names, struct.__struct_encode_fields__) if name in own}
-    config = {name: getattr(struct.__struct_config__, name) for name in _CONFIG}
-    state, slots = _class_getstate(struct)
-    for name in (*names, "__slots__", "__struct_fields__", "__match_args__"):
-        state.pop(name, None)
-    state["__annotations__"] = own
-    namespace = {
-        name: state.pop(name) for name in ("__qualname__", "__orig_bases__", "__parameters__") if name in state
-    }
-    namespace["__qualname__"] = struct.__qualname__
-    arguments = (
-        struct.__name__,
-        struct.__bases__,
-        struct.__module__,
-        namespace,
-        fields,
-        bool(own) and _takes_keywords_only(struct, own),
-        encoded,
-        config,
-        _POST_INIT in struct.__dict__,
-        _get_or_create_tracker_id(struct),
-    )
-    return _empty_struct, arguments, (state, slots), None, None, _class_setstate
+def _fields_of(struct: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The names of its own fields, and the arguments of `msgspec.field` for each."""
+    defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__)))
+    fields = []
+    for name in struct.__struct_fields__:
+        if name in struct.__annotations__:
+            default = defaults.get(name, msgspec.NODEFAULT)
+            is_factory = type(default) is _Factory
+            fields.append((name, {"default_factory": default.factory} if is_factory else {"default": default}))
+    return fields
 
 
-def _default(default: Any) -> tuple[str, Any]:
-    if default is msgspec.NODEFAULT:
-        return "", None
-    if type(default) is _Factory:
-        return "default_factory", default.factory
-    return "default", default
-
-
-def _takes_keywords_only(struct: Any, own: dict[str, Any]) -> bool:
+def _config_of(struct: Any) -> dict[str, Any]:
     """The fields of one class body are all positional or all keyword-only; keyword-only ones come after all bases'."""
+    own = struct.__annotations__
+    config = {name: getattr(struct.__struct_config__, name) for name in _CONFIG}
+    encoded = zip(struct.__struct_fields__, struct.__struct_encode_fields__)
+    config["rename"] = {name: each for name, each in encoded if name in own} or None
     parameters = inspect.signature(struct).parameters
-    return any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own if name in parameters)
+    kinds = [parameters[name].kind for name in own if name in parameters]
+    return {**config, "kw_only": inspect.Parameter.KEYWORD_ONLY in kinds}
 
 
 def _empty_struct(
-    name: str,
-    bases: tuple[type, ...],
-    module: str,
-    namespace: dict[str, Any],
-    fields: list[tuple[str, str, Any]],
-    kw_only: bool,
-    encoded: dict[str, str],
+    fields: list[tuple[str, dict[str, Any]]],
     config: dict[str, Any],
     has_post_init: bool,
-    tracker: str,
-) -> type:
-    """A Struct's class with its fields, whose types and methods come later; the existing class if there is one."""
+    name: str,
+    bases: tuple[type, ...],
+    namespace: dict[str, Any],
+) -> Any:
+    """A Struct's class with its fields, whose types and methods come later."""
+    typed = {field: msgspec.field(**settings) for field, settings in fields}
     if has_post_init:  # msgspec checks for it now and never again
-        namespace = {**namespace, _POST_INIT: lambda self: known.__dict__[_POST_INIT](self)}
-    typed_fields: list[Any] = [
-        (field, Any, msgspec.field(**{kind: value} if kind else {})) for field, kind, value in fields
-    ]
-    made = msgspec.defstruct(
-        name,
-        typed_fields,
-        bases=bases,
-        module=module,
-        namespace=namespace,
-        kw_only=kw_only,
-        rename=encoded or None,
-        **config,
-    )
-    known: type = _lookup_class_or_track(tracker, made)
-    return known
+        typed[_POST_INIT] = lambda self: type(self).__post_init__(self)
+    namespace = {**namespace, **typed, "__annotations__": {field: Any for field, _ in fields}}
+    return _StructMeta(name, bases, namespace, **config)

@@ -240,42 +240,20 @@ def _as(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArra
 
 
 def _fits(of: pa.DataType, into: pa.DataType) -> bool:
-    """Whether a value of one type can be one of another without being another value."""
+    """Whether a value of one type can be one of another without being another value; Arrow refuses one too great."""
     import pyarrow as pa
 
-    if pa.types.is_null(of) or of == into:
-        return True
+    from drift.arrow import common, is_list
+
     if pa.types.is_struct(of) and pa.types.is_struct(into):
         by_name = {field.name: field.type for field in into}
         return all(field.name in by_name and _fits(field.type, by_name[field.name]) for field in of)
-    if _family(of) == _family(into) == "list":
+    if is_list(of) and is_list(into):
         return _fits(of.value_type, into.value_type)
-    if pa.types.is_integer(of) and pa.types.is_floating(into):
-        return True  # Arrow refuses an int that is no float
+    if pa.types.is_integer(of):
+        return bool(pa.types.is_integer(into) or pa.types.is_floating(into))
     if pa.types.is_floating(of) and pa.types.is_floating(into):
         return bool(of.bit_width <= into.bit_width)
-    return _family(of) == _family(into)
-
-
-def _family(kind: pa.DataType) -> str:
-    """The name of types that differ in how they hold their values, where Arrow refuses what one cannot hold."""
-    import pyarrow as pa
-
-    known = {
-        "int": pa.types.is_integer,
-        "text": lambda each: (
-            pa.types.is_string(each) or pa.types.is_large_string(each) or pa.types.is_string_view(each)
-        ),
-        "bytes": lambda each: (
-            pa.types.is_binary(each) or pa.types.is_large_binary(each) or pa.types.is_binary_view(each)
-        ),
-        "list": lambda each: (
-            pa.types.is_list(each)
-            or pa.types.is_large_list(each)
-            or pa.types.is_list_view(each)
-            or pa.types.is_large_list_view(each)
-        ),
-        "moment": lambda each: pa.types.is_timestamp(each) and each.tz is None,
-        "moment with a zone": lambda each: pa.types.is_timestamp(each) and each.tz is not None,
-    }
-    return next((name for name, is_of in known.items() if is_of(kind)), str(kind))
+    if isinstance(of, pa.BaseExtensionType) or isinstance(into, pa.BaseExtensionType):
+        return bool(of == into)
+    return bool(pa.types.is_null(of) or common(of) == common(into))

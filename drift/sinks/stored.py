@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drift.arrow import is_list
 from drift.fields import fields_of
 from drift_graph.canonical import canonical
 from drift_graph.functions import safe_text
@@ -44,13 +45,6 @@ _FLAT = frozenset({
     type(None), bool, int, float, str, bytes, bytearray, Decimal, UUID, datetime.datetime, datetime.date, datetime.time,
     datetime.timedelta,
 })  # fmt: skip
-_LISTS = (
-    _kinds.is_list,
-    _kinds.is_large_list,
-    _kinds.is_fixed_size_list,
-    _kinds.is_list_view,
-    _kinds.is_large_list_view,
-)
 #: Values of different families are never the same; a class that is in two is of the first.
 _FAMILIES: dict[str, tuple[type, ...]] = {
     "bool": (bool, np.bool_),
@@ -144,7 +138,7 @@ def _check(values: list[Any], column: pa.Array, *, declared: bool) -> None:
         pairs = [pair for value in values for pair in (value.items() if type(value) is dict else value)]
         _check([key for key, _ in pairs], column.keys, declared=declared)
         _check([each for _, each in pairs], column.items, declared=declared)
-    elif any(is_of(kind) for is_of in _LISTS):
+    elif is_list(kind):
         _check_kinds(values, {list, tuple}, kind)
         _check(list(chain.from_iterable(values)), column.flatten(), declared=declared)
     elif not _is_exact(values, column, declared=declared):
