@@ -33,7 +33,7 @@ def load_dataflow(target: str) -> Dataflow:
     """
     module_name, name = _split(target)
     module = load_module(module_name)
-    found = _only_graph(module, module_name) if name is None else _named(module, name, module_name)
+    found = _named(module, name or _only_name(module, module_name), module_name)
     if callable(found) and not isinstance(found, Graph):
         found = _called(found, f"{module_name}:{name}")
     if isinstance(found, Graph):
@@ -176,10 +176,6 @@ def _named(module: ModuleType, name: str, module_name: str) -> Any:
             raise SettingsError(f"{module_name} has no {name!r}; {_candidates_text(module)}")
         found = getattr(found, part)
     return found
-
-
-def _only_graph(module: ModuleType, module_name: str) -> Any:
-    return getattr(module, _only_name(module, module_name))
 
 
 def _only_name(module: ModuleType, module_name: str) -> str:

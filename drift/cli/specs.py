@@ -113,7 +113,7 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
         table, key = _table_and_key(spec, fragment)
         return sources.sqlite(path, table, key=key)
     if colon and kind in _IN_SPARK:
-        return FrameSource(_frame_reader(kind, value))
+        return FrameSource(lambda spark: spark.table(value) if kind == "table" else spark.read.format(kind).load(value))
     if colon and kind in ("zmq", "zmq-json"):
         return sources.zmq_pull(value, decode="json" if kind == "zmq-json" else "text")
     if spec.startswith("tcp://"):
@@ -138,10 +138,6 @@ def _of_path(spec: str, *, follow: bool = False) -> Source:
     if ending not in _ENDINGS or (not ending and ("://" in spec or path.is_dir())):
         raise SettingsError(f"what is in {without_secrets(spec)}? a source is {SOURCE_FORMS}")
     return _FILES[_ENDINGS[ending]](spec, follow=follow)
-
-
-def _frame_reader(kind: str, table_or_path: str) -> Callable[[Any], Any]:
-    return lambda spark: spark.table(table_or_path) if kind == "table" else spark.read.format(kind).load(table_or_path)
 
 
 def _source_of_url(spec: str, name: str) -> Source:

@@ -100,14 +100,6 @@ def _reduced_property(cached: functools.cached_property[Any]) -> Any:
     return functools.cached_property, (cached.func,), state
 
 
-def _reduced_weak(weak: Any) -> Any:
-    return type(weak), (dict(weak.items()),)
-
-
-def _reduced_new_type(new_type: Any) -> Any:
-    return _new_type, (new_type.__name__, new_type.__supertype__, new_type.__module__)
-
-
 def _new_type(name: str, supertype: Any, module: str) -> Any:
     make: Any = typing.NewType
     made = make(name, supertype)
@@ -127,9 +119,9 @@ _reducers: dict[type, Callable[[Any], Any]] = {
     CodeType: _reduced_code,
     _Cached: _reduced_cached,
     functools.cached_property: _reduced_property,
-    weakref.WeakKeyDictionary: _reduced_weak,
-    weakref.WeakValueDictionary: _reduced_weak,
-    typing.NewType: _reduced_new_type,
+    weakref.WeakKeyDictionary: lambda weak: (type(weak), (dict(weak.items()),)),
+    weakref.WeakValueDictionary: lambda weak: (type(weak), (dict(weak.items()),)),
+    typing.NewType: lambda kind: (_new_type, (kind.__name__, kind.__supertype__, kind.__module__)),
 }
 
 

@@ -61,13 +61,10 @@ def split(count: int, data: bytes) -> Parts:
     metas = Metas.decoded(count, data)
     tie_ends, ties, path_ends, paths = metas.split()
     sizes = _TIME_BYTES + np.diff(np.asarray(tie_ends)) + np.diff(np.asarray(path_ends))
-    bins = _column(_ends(sizes + _head_sizes(sizes)), data)
+    heads = np.array([head for _, head in _HEADS])[np.searchsorted([most for most, _ in _HEADS], sizes)]
+    bins = _column(_ends(sizes + heads), data)
     times = numbers_column(np.asarray(metas.times()), pa.int64())
     return Parts(bins, times, _column(tie_ends, ties), _column(path_ends, paths))
-
-
-def _head_sizes(sizes: Numbers) -> Numbers:
-    return np.array([head for _, head in _HEADS])[np.searchsorted([most for most, _ in _HEADS], sizes)]
 
 
 def _ends(sizes: Numbers) -> Numbers:

@@ -49,7 +49,8 @@ class Storable:
             try:
                 new = self._new([payload])
                 self._learn(new)
-                if new and not _is_restored(payload, self.classes):
+                again = restored(stored(payload), self.classes) if new else payload
+                if type(again) is not type(payload) or (new and stored(again) != stored(payload)):
                     raise CannotRestore("the restored value differs from it; correct its constructor")
             except RecursionError:
                 return index, _error(what, payload, _too_deep(payload))
@@ -110,11 +111,6 @@ def _too_deep(payload: Any) -> NoCanonicalForm:
 
 def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
     return PayloadError(f"{what} has a payload {NOT_STORABLE}: {reason}\n  payload  {safe_text(repr, payload, 500)}")
-
-
-def _is_restored(payload: Any, classes: dict[str, type]) -> bool:
-    again = restored(stored(payload), classes)
-    return type(again) is type(payload) and stored(again) == stored(payload)
 
 
 def _found(module: str, name: str) -> Any:

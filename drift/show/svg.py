@@ -98,15 +98,16 @@ class _Picture:
         self._live = live
         steps = steps_of(dataflow)
         self._parts = [_part_of(step) for step in steps]
-        boxes = [Box(each.name, _width(each.texts) + 2 * _end_width(each.kind), 54.0) for each in self._parts]
+        ends = {"source": 20.0, "sink": 20.0}  # room that their round ends take
+        boxes = [Box(each.name, _width(each.texts) + ends.get(each.kind, 0.0), 54.0) for each in self._parts]
         step_of = {each.name: step.name for step in steps for each in step.operators}
-        ends = {edge: (step_of[edge.origin], step_of[edge.target]) for edge in dataflow.edges}
+        joined = {edge: (step_of[edge.origin], step_of[edge.target]) for edge in dataflow.edges}
         drawn = {
-            (edge.origin, target, edge.feedback): edge for edge, (origin, target) in ends.items() if origin != target
+            (edge.origin, target, edge.feedback): edge for edge, (origin, target) in joined.items() if origin != target
         }
         self._edges = list(drawn.values())
         numbers = _NUMBERS if live else None
-        self._layout = lay_out(boxes, [Line(*ends[edge], edge.feedback, numbers) for edge in self._edges])
+        self._layout = lay_out(boxes, [Line(*joined[edge], edge.feedback, numbers) for edge in self._edges])
 
     def svg(self) -> str:
         layout = self._layout
@@ -210,11 +211,6 @@ def _width(texts: Sequence[str]) -> float:
     sizes = (_TITLE, _DETAIL, _DETAIL)
     widest = max(columns_of(text) * size for text, size in zip(texts, sizes))
     return max(90.0, math.ceil(widest * _CHARACTER + 2 * _PADDING))
-
-
-def _end_width(kind: str) -> float:
-    """Room that the round ends of sources and sinks take."""
-    return 10.0 if kind in ("source", "sink") else 0.0
 
 
 def _part_of(step: DeclaredStep) -> _Part:

@@ -130,7 +130,8 @@ def run_output(
     """The items of one range as rows."""
     for batch in released_batches(work, batches):
         yield from output_rows(batch, sink, columns)
-        _raise_error(batch)
+        if batch.error is not None:
+            raise batch.error
 
 
 def output_rows(batch: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
@@ -146,11 +147,6 @@ def output_rows(batch: Released, sink: str | None, columns: list[pa.Field] | Non
         names = [sink] * len(metas)
     if metas:
         yield _rows(positions, metas, names, payloads, columns)
-
-
-def _raise_error(batch: Released) -> None:
-    if batch.error is not None:
-        raise batch.error
 
 
 def _rows(

@@ -36,7 +36,7 @@ from drift.state.tables import (
     part_of,
     row_of,
 )
-from drift_barrier.digest import Algorithm, Opened, hash_block
+from drift_barrier.digest import Opened, hash_block
 from drift_graph.errors import SettingsError
 
 #: Number and total size of snapshots below the oldest checkpoint from which they are folded into the base.
@@ -183,7 +183,8 @@ class Store:
         parts = [part_of(number) for number in range(-(-checkpoint.output.blocks // _HASHES_IN_PART))]
         found: list[bytes] = []
         for number, data in enumerate(self._open_reader.read("hashes", parts)):
-            hashes = _hashes_in(parts[number], data or b"", _block_bytes(checkpoint.output.algorithm))
+            block_bytes = len(hash_block(checkpoint.output.algorithm, b""))
+            hashes = _hashes_in(parts[number], data or b"", block_bytes)
             found += hashes[: checkpoint.output.blocks - len(found)]
             if len(found) < min((number + 1) * _HASHES_IN_PART, checkpoint.output.blocks):
                 raise StateDamaged(
@@ -363,7 +364,3 @@ def _hashes_in(key: bytes, data: bytes, size: int) -> list[bytes]:
     if row_of(key, hashes) != data:
         return []
     return [hashes[start : start + size] for start in range(0, len(hashes), size)]
-
-
-def _block_bytes(algorithm: Algorithm) -> int:
-    return len(hash_block(algorithm, b""))

@@ -57,18 +57,7 @@ class Graph:
         self,
         name: str,
         *,
-        schema: Mapping[str, Any],
-        time: TimePolicy | None = ...,
-        on_error: OnError = ...,
-        late: str = ...,
-    ) -> Stream[dict[str, Any]]: ...
-
-    @overload
-    def source(
-        self,
-        name: str,
-        *,
-        schema: type[DataclassInstance],
+        schema: Mapping[str, Any] | type[DataclassInstance],
         time: TimePolicy | None = ...,
         on_error: OnError = ...,
         late: str = ...,

@@ -235,13 +235,9 @@ class WindowedStream(Generic[K, T]):
         """
         return self.aggregate(agg.sum(of, nulls), name=name)
 
-    @overload
-    def mean(self, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    @overload
-    def mean(self, of: Callable[[T], Any], *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    @overload
-    def mean(self, of: str | pl.Expr, *, nulls: Nulls = ..., name: str | None = ...) -> Stream[Window[K, Any]]: ...
-    def mean(self, of: Any = itself, *, nulls: Nulls = "skip", name: str | None = None) -> Stream[Any]:
+    def mean(
+        self, of: Callable[[T], Any] | str | pl.Expr = itself, *, nulls: Nulls = "skip", name: str | None = None
+    ) -> Stream[Window[K, Any]]:
         """The mean of `of(payload)` in each window.
 
         >>> import drift

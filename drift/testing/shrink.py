@@ -89,7 +89,8 @@ class Shrinker:
     def _size(self) -> tuple[Any, ...]:
         case = self.best.case
         operators = len(case.dataflow.operators)
-        return case.item_count, operators, _weight(case.inputs), _settings_cost(case.schedule), len(self._deviations())
+        costs = [list(map(_cost, payloads)) for payloads in case.inputs.values()]
+        return case.item_count, operators, costs, _settings_cost(case.schedule), len(self._deviations())
 
     def _deviations(self) -> tuple[Deviation, ...]:
         return self.best.case.schedule.deviations
@@ -334,10 +335,6 @@ def _settings_cost(schedule: Schedule) -> tuple[int, ...]:
         schedule.workers,
         schedule.batch_items,
     )
-
-
-def _weight(inputs: Any) -> list[Any]:
-    return [[_cost(payload) for payload in payloads] for payloads in inputs.values()]
 
 
 def _cost(payload: Any) -> tuple[int, bytes]:

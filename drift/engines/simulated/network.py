@@ -102,7 +102,9 @@ class Network:
         self._released: deque[Scheduled] = deque()  # in flight to the feed node; they come in order
         self._names = nodes.names
         self._schedule = schedule
-        self._skews_s = {to: self._skew_s(to) for to in self._nodes}
+        self._skews_s = {
+            to: _SKEWS_S[self._pick("skew", self._names[to], "", 0, 0, len(_SKEWS_S))] for to in self._nodes
+        }
         self._leapt_s = 0.0  # how far all clocks were moved for nodes that asked to be woken
         self._took_s = dict.fromkeys(self._nodes, 0.0)
         self._suspended_until = dict.fromkeys(self._nodes, 0)
@@ -177,9 +179,6 @@ class Network:
         return self._pick(kind, f"{event.key.kind} {link}".rstrip(), source, number, nth, count)
 
     # Nodes and their clocks.
-
-    def _skew_s(self, to: int) -> float:
-        return _SKEWS_S[self._pick("skew", self._names[to], "", 0, 0, len(_SKEWS_S))]
 
     def _now_s(self, to: int) -> float:
         return self.turn * TURN_S + self._leapt_s + self._skews_s[to]
