@@ -605,7 +605,7 @@ def noted_inside(function: Any, noting: Noting) -> Any:
     return replace(function, **changed) if changed else function
 
 
-_MAKERS = frozenset({"user_function", "step", "merged"})
+_MAKERS = frozenset({"user_function", "step", "merged", "by"})
 
 
 class Process(_ByValue, frozen=True, dict=True):

@@ -344,7 +344,7 @@ class Variance(_LeavesOutNone, frozen=True):
         return _of_field("mean", self.user_function)
 
     def start(self, value: Any) -> tuple[int, Any, Any]:
-        return 1, value, 0
+        return 1, value, value - value  # NaN of NaN and infinity
 
     def more(self, accumulator: tuple[int, Any, Any], value: Any) -> tuple[int, Any, Any]:
         count, mean, squares = accumulator
@@ -383,8 +383,8 @@ class Extreme(_LeavesOutNone, frozen=True):
 
 
 def _is_before(value: Any, other: Any, greatest: bool) -> bool:
-    """Whether a value is less than another, or greater, or the other is NaN."""
-    return bool(value > other if greatest else value < other) or other != other
+    """Whether a value is less than another, or greater, or only the other is NaN."""
+    return bool(value > other if greatest else value < other) or (other != other and value == value)
 
 
 class _OfPairs(_OfValues, frozen=True):
@@ -496,7 +496,10 @@ class Shift(_OfValues, frozen=True):
     def result(self, accumulator: tuple[Any, ...]) -> Any:
         if len(accumulator) <= self.n:
             return None
-        return accumulator[-1] - accumulator[0] if self.is_difference else accumulator[0]
+        first, last = accumulator[0], accumulator[-1]
+        if not self.is_difference or first is None:
+            return first
+        return None if last is None else last - first
 
 
 class Rolling(_ByValue, Aggregate[Any, Any], frozen=True):
@@ -666,6 +669,8 @@ class Top(_OfPairs, frozen=True):
 
 
 class Sort(Collect, frozen=True):
+    hands_results: ClassVar = True
+
     by: Callable[[Any], Any]
 
     def result(self, accumulator: Side) -> Any:
@@ -792,8 +797,6 @@ class Distinct(_OfValues, frozen=True):
 
 class AboutDistinct(_OfValues, frozen=True):
     """The number of values with different canonical bytes, about."""
-
-    keeps_values: ClassVar = False
 
     precision: int
 

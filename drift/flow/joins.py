@@ -61,9 +61,11 @@ _NO_PAIR = (NoPair.LEFT, NoPair.RIGHT)
 class OfSide(_ByValue, MapsEach, frozen=True):
     """A payload as (side, key, payload); side 0 is the left. Keys with None are those of no other item."""
 
+    gives_users: ClassVar = True  # the key, which is compared later
+    nulls_equal: ClassVar = False
+
     side: int
     user_function: Callable[[Any], Any]
-    nulls_equal: ClassVar = False
 
     def __call__(self, payload: Any) -> tuple[int, Any, Any]:
         key = self.user_function(payload)

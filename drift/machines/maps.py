@@ -43,6 +43,7 @@ from drift_graph.unchanged import (
     changed_later,
     check_unchanged,
     gives_users,
+    with_noted,
 )
 from drift_kernel import kernel
 
@@ -125,7 +126,7 @@ class _MapStep:
     """One map of a program, and the maps and ports that its items go to."""
 
     def __init__(self, operator: Map, rank: int) -> None:
-        self.operator = operator
+        self.operator, self._noting = with_noted(operator)
         self.maps: list[int] = []  # indices in the program
         self.ports: list[_Port] = []
         self._rank = varint(rank)
@@ -184,6 +185,8 @@ class _MapStep:
             self.is_plain_so_far = False
         if self._returned.is_watched and (changed := self._returned.sweep()):
             raise changed_later(self.operator, changed)
+        if self._noting is not None:
+            self._check(self._noting.check(()))
         return outputs
 
     def _called_once(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,21 +11,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from drift_graph.canonical import canonical
 from drift_graph.failures import EndlessCycle, check_lengths, failed_step, step_error
-from drift_graph.functions import field_of, pass_interrupts
+from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import checked_operators
 from drift_graph.item import Failure
-from drift_graph.later import Later, placed_all
+from drift_graph.later import placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
 from drift_graph.operators import Border, Group, Map, Operator, Sink, Source
-from drift_graph.unchanged import UNCHECKED, Handed, Noting, Returned, changed_later, gives_users
+from drift_graph.unchanged import UNCHECKED, Handed, Noting, Returned, changed_later, gives_users, with_noted
 
 #: In place of a rank: a failed call, and its exception.
 _FAILED = -1
@@ -89,10 +88,10 @@ class Reference:
         self._returned: dict[str, Returned] = {}
         self._noting: dict[str, tuple[Map, Noting]] = {}  # of functions of the library that keep what users' make
         for each in dataflow.operators if observer is None else ():
-            if isinstance(each, Map) and (with_noted := field_of(each.function, "with_noted")) is not None:
-                noting = Noting()
-                if (function := with_noted(noting)) is not each.function:
-                    self._noting[each.name] = replace(each, function=function), noting
+            if isinstance(each, Map):
+                called, noting = with_noted(each)
+                if noting is not None:
+                    self._noting[each.name] = called, noting
         self._buckets: dict[tuple[int, bytes], deque[Any]] = {}
         self._marks: dict[tuple[int, bytes], deque[Any]] = {}
 
@@ -194,9 +193,7 @@ class Reference:
         """Note what a user's function has returned. Raises ImpureStep: it has changed what it returned before."""
         if self._observer is None and operator.arity != "keep" and gives_users(operator.function):
             returned = self._returned.setdefault(operator.name, Returned())
-            if changed := returned.note(
-                [each.payload if type(each) is Later else each for each in family], handed.values
-            ):
+            if changed := returned.note(family, handed.values):
                 raise changed_later(operator, changed)
 
     def _handed(self, function: Callable[..., Any], argument: Any) -> Handed:

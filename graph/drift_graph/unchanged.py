@@ -26,6 +26,7 @@ import types
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from sys import getrefcount
 from typing import Any, NamedTuple, TypeVar
@@ -37,7 +38,8 @@ from drift_graph.canonical import NoCanonicalForm, stored, stored_each
 from drift_graph.content import shape_of
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import LibraryFunction, field_of, safe_text
-from drift_graph.operators import Operator, location_of
+from drift_graph.later import Later
+from drift_graph.operators import Map, Operator, location_of
 from drift_graph.payloads import are_rows
 from drift_graph.restore import CannotRestore, restored
 from drift_kernel import kernel
@@ -93,6 +95,9 @@ def _changeable(values: Iterable[Any]) -> list[Any]:
     while todo:
         count += len(todo)
         kinds = set(map(type, todo))
+        if Later in kinds:
+            todo = [each.payload if type(each) is Later else each for each in todo]
+            kinds = set(map(type, todo))
         if kinds != {tuple}:
             found += [each for each in todo if type(each) not in _UNCHANGEABLE_OR_TUPLE]
             todo = [each for each in todo if type(each) is tuple] if tuple in kinds else []
@@ -111,6 +116,8 @@ def _members(values: Sequence[Any]) -> list[Any]:
             continue
         if kind is dict:
             inside.append(each.values())
+        elif kind is Later:
+            inside.append((each.payload,))
         elif kind in (list, tuple, set, frozenset):
             inside.append(each)
         elif (shape := shape_of(kind)) is not None:
@@ -180,6 +187,8 @@ _SEQUENCES = frozenset({tuple, list, set, frozenset})
 
 
 def _hook(value: Any) -> Any:
+    if type(value) is Later:
+        return value.payload
     try:
         return stored(value)
     except NoCanonicalForm:
@@ -569,6 +578,14 @@ class Noting:
         if outputs and not are_rows(outputs) and not are_unchangeable(outputs):
             self.is_on = not are_unchangeable(_without_own(outputs))
         return ""
+
+
+def with_noted(operator: Map) -> tuple[Map, Noting | None]:
+    """A map whose function notes what the users' functions in it return; None if none of that is kept or given."""
+    noted = field_of(operator.function, "with_noted")
+    noting = Noting()
+    function = operator.function if noted is None else noted(noting)
+    return (operator, None) if function is operator.function else (replace(operator, function=function), noting)
 
 
 def _without_own(outputs: Sequence[Any]) -> Sequence[Any]:

@@ -380,6 +380,22 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
     "distinct of, in several": lambda s, f: s.at_end(drift.agg.several(all=drift.agg.distinct(of=f))),
     "last of, in windows": lambda s, f: s.window(drift.windows.tumbling(3)).aggregate(drift.agg.last(of=f)),
     "own logic": lambda s, f: s.step(Gives(f)),
+    "at a later time": lambda s, f: s.map(lambda number: drift.at(number + 3, f(number)), later=True),
+    "some at a later time": lambda s, f: s.flat_map(lambda number: [1, drift.at(number + 3, f(number))], later=True),
+    "note of a timer": lambda s, f: s.process(
+        key_of,
+        0,
+        lambda state, number, time: (state, [drift.at(time + 3, f(number))]),
+        lambda state, *note: (state, note),
+    ),
+    "key of a join": lambda s, f: s.join(s, f, how="left", within=(1, 1)),
+    "key of a join as of a time": lambda s, f: s.join_as_of(s, f, direction="nearest"),
+    "about distinct": lambda s, f: s.at_end(drift.agg.approximate_distinct_count(of=f)),
+    "then, of each row of a window": lambda s, f: (
+        s.map(lambda number: {"n": number})
+        .window(drift.windows.tumbling(3))
+        .each(last=drift.agg.last().then(lambda row: f(row["n"])))
+    ),
 }
 CUT = [{}, {"batch_items": 1}, {"batch_items": 2}, {"fused": False}, {"engine": "reference"}]
 
@@ -458,9 +474,11 @@ def test_what_may_change_from_some_item_on_is_right_or_found(place: str, batch_i
             assert released == expected
 
 
-@pytest.mark.parametrize("aggregate", [drift.agg.min, drift.agg.max])
+@pytest.mark.parametrize("aggregate", [drift.agg.min, drift.agg.max, lambda of: drift.agg.sort(by=of)])
 @pytest.mark.parametrize("settings", CUT, ids=str)
-def test_one_list_that_is_refilled_is_no_least_and_no_greatest(settings: dict[str, Any], aggregate: Any) -> None:
+def test_one_list_that_is_refilled_is_no_least_no_greatest_and_no_place(
+    settings: dict[str, Any], aggregate: Any
+) -> None:
     one = [0]
 
     def refilled(number: int) -> list[int]:
@@ -469,7 +487,7 @@ def test_one_list_that_is_refilled_is_no_least_and_no_greatest(settings: dict[st
 
     graph = drift.Graph("extremes")
     stream = graph.source("in", time=drift.EventTime(lambda number: number))
-    stream.window(drift.windows.sliding(4, 2)).aggregate(aggregate(of=refilled)).sink("out")
+    stream.window(drift.windows.sliding(4, 2)).aggregate(aggregate(refilled)).sink("out")
     with pytest.raises(drift.ImpureStep, match=r"in place.*: it was .*\[\d+\].* and is .*\[\d+\]"):
         drift.run(graph, {"in": range(12)}, **settings).finish()
 

@@ -48,7 +48,12 @@ def of_extreme(extreme: Any) -> Any:
 LEAVE_OUT: dict[str, tuple[Any, Any]] = {
     "sum": (drift.agg.sum(value), lambda values: reduce(add, values) if values else None),
     "mean": (drift.agg.mean(value), lambda values: reduce(add, values) / len(values) if values else None),
-    "var": (drift.agg.var(value, ddof=0).then(lambda found: found is None), lambda values: not values),
+    "var": (
+        drift.agg.var(value, ddof=0).then(lambda found: found and found == found),
+        lambda values: (
+            None if not values else False if any(each != each for each in values) else len({*values}) > 1 or 0.0
+        ),
+    ),
     "min": (drift.agg.min(value), of_extreme(min)),
     "max": (drift.agg.max(value), of_extreme(max)),
     "max_by": (drift.agg.max_by(value).then(lambda item: item and item[2]), of_extreme(max)),
@@ -90,6 +95,23 @@ def test_none_is_left_out_of_aggregates_and_an_aggregate_of_nothing_is_none(valu
         left = [each for each in found["all"] if each is not None]
         expected = {name: plain(left) for name, (_, plain) in LEAVE_OUT.items()}
         assert canonical({**found, "all": None}) == canonical({"all": None, **expected})
+
+
+@pytest.mark.parametrize("parts", [None, 1])
+def test_where_there_is_nothing_but_nan_the_first_is_the_least_and_the_greatest(parts: int | None) -> None:
+    several = drift.agg.several(least=drift.agg.min_by(value), greatest=drift.agg.max_by(value))
+    graph = flows.flow(lambda stream: stream.at_end(several, parts=parts), "in", time=flows.event_time())
+    (found,) = flows.outputs(graph, {"in": [(at, at, each) for at, each in enumerate([None, NAN, NAN, None])]})
+    assert {name: item[1] for name, item in found.items()} == {"least": 1, "greatest": 1}
+
+
+@pytest.mark.parametrize("schema", [None, {"v": int}])
+def test_a_difference_from_none_is_none(schema: Any) -> None:
+    graph = drift.Graph("differences")
+    stream = graph.source("in") if schema is None else graph.source("in", schema=schema)
+    stream.key_by(lambda row: 0).running(more=drift.agg.diff("v")).map(lambda row: row["more"]).sink("out")
+    found = flows.outputs(graph, {"in": [{"v": each} for each in (1, None, 3, 4)]}, ())
+    assert found == [None, None, None, 1]
 
 
 @given(
