@@ -38,6 +38,7 @@ _TIMES, TIMED = (
 )
 FIELDS = ("tests/rows/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
+_ADDED, _KEYS = "kernel/drift_kernel/running.pyx", "kernel/drift_kernel/keys.pyx"
 _GROUPS, _WINDOWS = "drift/columns/groups.py", "drift/machines/windowing.py"
 RUNNING, CHECKPOINT = (
     ("tests/rows/test_running.py", "-k", "digest or checkpoint or many or what"),
@@ -306,8 +307,15 @@ BREAKAGES: list[Breakage] = [
         RUNNING,
         _UNSEEN,
     ),
-    one("rows of a key in two batches start again", _AGGREGATES, "        matrix[0] = before\n", "", RUNNING, _UNSEEN),
-    one("of a key with many rows", _AGGREGATES, "= chain[1:], chain[-1]", "= chain[1:], chain[0]", RUNNING, _UNSEEN),
+    one(
+        "rows are not added to those before them",
+        _ADDED,
+        "last[code] = made[at] = value",
+        "made[at] = value",
+        RUNNING,
+        _UNSEEN,
+    ),
+    one("the least is the greatest", _ADDED, "(known < value) if", "(known > value) if", RUNNING, _UNSEEN),
     one(
         "a checkpoint misses keys of rows in columns",
         _STAGE,
@@ -455,16 +463,17 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "texts of one number are one",
-        _AGGREGATES,
-        "if not (views == different[codes]).all():",
-        "if False:",
+        "texts are their first bytes",
+        _KEYS,
+        "known.first == view.first and known.second == view.second",
+        "known.first == view.first",
         NUMBERS,
         _UNSEEN,
     ),
     one(
-        "texts are their first bytes", _AGGREGATES, "are_whole = not tails.any()", "are_whole = True", NUMBERS, _UNSEEN
+        "long texts are their first bytes", _KEYS, "if <uint32_t>view.first > VIEW_MAX:", "if False:", NUMBERS, _UNSEEN
     ),
+    one("a larger table knows the last text", _KEYS, "range(found):", "range(found - 1, found):", NUMBERS, _UNSEEN),
     one(
         "groups are in the order of their numbers",
         _GROUPS,

@@ -634,6 +634,20 @@ def keys(kernel: Any, drawn: random.Random) -> None:
     ]
     assert list(map(repr, identities(some))) == list(map(repr, map(identity, some)))
 
+    texts = [
+        drawn.choice([b"", b"a", b"aaaab", b"aaaac", b"%d" % drawn.randrange(2000)])
+        for _ in range(drawn.randrange(1500))
+    ]
+    views = b"".join(len(text).to_bytes(4, sys.byteorder) + text.ljust(12, b"\0") for text in texts)
+    codes, firsts = kernel.codes_of_views(views, 0, len(texts))
+    different = list(dict.fromkeys(texts))
+    assert [texts[at] for at in firsts] == different and [different[code] for code in codes] == texts
+    assert kernel.codes_of_views(views + (13).to_bytes(4, sys.byteorder) + bytes(12), 0, len(texts) + 1) is None
+    made, last = array("q", bytes(8 * len(texts))), array("q", bytes(8 * len(different)))
+    kernel.accumulated(codes, array("q", range(len(texts))), last, made, "sum")
+    for key, total in zip(different, last):
+        assert total == sum(at for at, text in enumerate(texts) if text == key) if len(texts) < 50 else total >= 0
+
 
 def leaks() -> None:
     """As many blocks are left after many calls as after few; with Python's own memory, which counts them."""

@@ -4,14 +4,14 @@ Invariant: the aggregates of a row, and the states after a batch, are those of a
 bit of a float; or the answer is None, and the rows are to be added one by one.
 
 Why: integers are added exactly, in any order; what could leave 63 bits, or lose bits of a mean, is not done here.
-Floats of a key are a column of a matrix whose rows are added one after the other (`accumulate` does so, sums in numpy
-do not); keys with many more rows than others are added on their own. Where comparisons of floats depend on order (NaN,
-zeros of both signs), the answer is None.
+Floats are added one after the other, in a loop of the kernel (sums in numpy do not). Where comparisons of floats depend
+on order (NaN, zeros of both signs), and without the kernel, the answer is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ from drift.arrow import numbers_column
 from drift.columns.computed import Computed
 from drift.columns.expressions import Fields
 from drift.columns.rows import Frame
+from drift_kernel import kernel
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
 #: The value of so many rows before, or the difference from it.
@@ -39,9 +40,6 @@ _kinds = pa.types
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _EXACT_MAX = 1 << 62  # sums of integers below it do not overflow
 _MEAN_MAX = 1 << 53  # up to here integers are floats
-_VIEW_BYTES, _VIEW_MAX = 16, 12  # of a text as a view, and the longest that is in it whole
-_CELLS_PER_ROW = 4  # of matrices
-_SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd: what is multiplied by it differs in all bits
 
 
 class _NotHere(Exception):
@@ -179,31 +177,15 @@ def _codes_of(rows: Frame, name: str) -> tuple[Array, list[Any]]:
 
 
 def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
-    """The same for texts that are in their views whole; None if one is longer, or null.
-
-    Numbers are told apart twice as fast as texts: of a text, those of its view. Two texts whose numbers happen to be
-    the same are found by comparing each text with the first of its number.
-    """
+    """The same for texts that are in their views whole; None if one is longer, or null."""
     column = texts.to_arrow(compat_level=pl.CompatLevel.newest())
-    if column.null_count or not len(column):
+    if kernel is None or column.null_count or not len(column):
         return None
-    views = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * _VIEW_BYTES).reshape(-1, 2)
-    heads, tails = views.T
-    are_whole = not tails.any()  # in their heads
-    if not are_whole and int(heads.astype(np.uint32).max()) > _VIEW_MAX:
+    found = kernel.codes_of_views(column.buffers()[1], column.offset, len(column))
+    if found is None:
         return None
-    codes, numbers = encoded(heads if are_whole else heads ^ tails * _SPREAD)
-    if are_whole:
-        different = np.zeros((len(numbers), 2), np.uint64)
-        different[:, 0] = numbers
-    else:
-        different = views[firsts_of(codes, len(numbers))]
-        if not (views == different[codes]).all():
-            return None
-    if int(different[:, 0].astype(np.uint32).max()) > _VIEW_MAX:
-        return None
-    values = pa.Array.from_buffers(pa.string_view(), len(different), [None, pa.py_buffer(different)])
-    return codes, values.to_pylist()
+    codes, firsts = found
+    return np.asarray(codes), texts[np.asarray(firsts)].to_list()
 
 
 def encoded(numbers: Array) -> tuple[Array, Array]:
@@ -244,60 +226,58 @@ def _numbers(rows: Frame, of: Of) -> Array:
 
 
 class _Keyed:
-    """Where the rows of each key are.
-
-    Attributes:
-        ranks: how many rows of its key are before each row.
-        counts: of each key's rows.
-        order: the rows of the first key, then those of the second, and so on.
-    """
+    """Which rows are those of each key."""
 
     def __init__(self, codes: Array, keys: int) -> None:
-        small = codes.astype(np.uint16) if keys <= 1 << 16 else codes  # which numpy sorts by digits
-        order = np.argsort(small, kind="stable")
-        self.codes, self.counts, self.order = codes, np.bincount(codes, minlength=keys), order
-        self.ranks = np.empty(len(codes), np.int64)
-        self.ranks[order] = np.arange(len(codes)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        self.codes, self.keys = codes, keys
 
-    def accumulated(self, values: Array, before: Array, function: np.ufunc) -> tuple[Array, Array]:
-        """A function of the value before and each row's, one after the other: for each row, and each key's last."""
-        made = np.empty(len(values), values.dtype)
-        last = np.empty(len(before), values.dtype)
-        height = max(_CELLS_PER_ROW * len(values) // max(len(before), 1), 8)
-        for lone in np.flatnonzero(self.counts > height):
-            rows = np.flatnonzero(self.codes == lone)
-            chain = function.accumulate(np.concatenate([before[lone : lone + 1], values[rows]]))
-            made[rows], last[lone] = chain[1:], chain[-1]
-        together = self.counts <= height
-        matrix = np.zeros((int(self.counts[together].max(initial=0)) + 1, len(before)), values.dtype)
-        matrix[0] = before
-        rest: Any = slice(None) if together.all() else np.flatnonzero(together[self.codes])
-        at = self.ranks[rest] + 1, self.codes[rest]
-        matrix[at] = values[rest]
-        function.accumulate(matrix, axis=0, out=matrix)
-        made[rest] = matrix[at]
-        last[together] = matrix[self.counts[together], np.flatnonzero(together)]
+    @cached_property
+    def order(self) -> Array:
+        """The rows of the first key, then those of the second, and so on."""
+        small = self.codes.astype(np.uint16) if self.keys <= 1 << 16 else self.codes  # which numpy sorts by digits
+        return np.argsort(small, kind="stable")
+
+    @cached_property
+    def counts(self) -> Array:
+        """How many rows each key has."""
+        return np.bincount(self.codes, minlength=self.keys)
+
+    @cached_property
+    def ranks(self) -> Array:
+        """How many rows of its key are before each row."""
+        ranks = np.empty(len(self.codes), np.int64)
+        ranks[self.order] = np.arange(len(ranks)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        return ranks
+
+    def accumulated(self, values: Array, last: Array, kind: Literal["sum", "min", "max"]) -> tuple[Array, Array]:
+        """The values before and each row's, one after the other: for each row, and each key's last, in place."""
+        if kernel is None:
+            raise _NotHere
+        made = np.empty_like(values)
+        kernel.accumulated(self.codes.astype(np.int32, copy=False), np.ascontiguousarray(values), last, made, kind)
         return made, last
+
+    def counted(self, before: list[Any]) -> tuple[Array, Array]:
+        """How many rows of its key are up to each, and of each key."""
+        return self.accumulated(np.ones(len(self.codes), np.int64), np.array(before, np.int64), "sum")
 
 
 def _aggregated(kind: Kind, batch: _Keyed, values: Array | None, before: list[Any]) -> tuple[Array, list[Any]]:
     """The aggregate up to each row, and the accumulators after all."""
     if kind == "count":
-        counts = np.array(_known(before, 0, int), np.int64)
-        return counts[batch.codes] + batch.ranks + 1, (counts + batch.counts).tolist()
+        made, last = batch.counted(_known(before, 0, int))
+        return made, last.tolist()
     assert values is not None
     if kind == "sum":
         made, last = _sums(batch, values, before)
         return made, last.tolist()
     if kind == "mean":
-        counts = np.array([0 if each is None else each[0] for each in before], np.int64)
+        counts, of_all = batch.counted([0 if each is None else each[0] for each in before])
         made, last = _sums(batch, values, [None if each is None else each[1] for each in before])
         if made.dtype == np.int64 and max(abs(int(made.max())), abs(int(made.min()))) > _MEAN_MAX:
             raise _NotHere
-        return made / (counts[batch.codes] + batch.ranks + 1), list(
-            zip((counts + batch.counts).tolist(), last.tolist())
-        )
-    made, last = _extremes(batch, values, before, np.minimum if kind == "min" else np.maximum)
+        return made / counts, list(zip(of_all.tolist(), last.tolist()))
+    made, last = _extremes(batch, values, before, kind)
     return made, last.tolist()
 
 
@@ -408,23 +388,20 @@ def _last_of(batch: _Keyed, values: list[Any], known: list[Any], count: int) -> 
 
 def _sums(batch: _Keyed, values: Array, before: list[Any]) -> tuple[Array, Array]:
     if values.dtype == np.float64:
-        return batch.accumulated(values, np.array(_known(before, -0.0, float)), np.add)  # -0.0 + x is x, for -0.0 too
+        return batch.accumulated(values, np.array(_known(before, -0.0, float)), "sum")  # -0.0 + x is x, for -0.0 too
     known = _known(before, 0, int)
     greatest = max(abs(int(values.max())), abs(int(values.min()))) * len(values)
     if greatest + max(map(abs, known)) > _EXACT_MAX:
         raise _NotHere
-    return batch.accumulated(values, np.array(known, np.int64), np.add)
+    return batch.accumulated(values, np.array(known, np.int64), "sum")
 
 
-def _extremes(batch: _Keyed, values: Array, before: list[Any], function: np.ufunc) -> tuple[Array, Array]:
-    first = batch.ranks == 0
-    found = np.empty(len(before), values.dtype)
-    found[batch.codes[first]] = values[first]  # of a new key: the least of a value and itself
+def _extremes(batch: _Keyed, values: Array, before: list[Any], kind: Literal["min", "max"]) -> tuple[Array, Array]:
+    found = values[firsts_of(batch.codes, batch.keys)]  # of a new key: the least of a value and itself
     old = [at for at, each in enumerate(before) if each is not None]
     if old:
         known = [before[at] for at in old]
-        kind = float if values.dtype == np.float64 else int
-        if set(map(type, known)) != {kind}:
+        if set(map(type, known)) != {float if values.dtype == np.float64 else int}:
             raise _NotHere
         try:
             found[old] = known
@@ -434,7 +411,7 @@ def _extremes(batch: _Keyed, values: Array, before: list[Any], function: np.ufun
         for some in (values, found):
             if np.isnan(some).any() or not some.all():
                 raise _NotHere
-    return batch.accumulated(values, found, function)
+    return batch.accumulated(values, found, kind)
 
 
 def _known(before: list[Any], of_none: Any, kind: type) -> list[Any]:

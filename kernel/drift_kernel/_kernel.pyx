@@ -12,8 +12,9 @@ SOURCE = DRIFT_KERNEL_SOURCE
 
 include "hash.pyx"
 include "encode.pyx"
-include "keys.pyx"
 include "arrow.pyx"
 include "metas.pyx"
+include "keys.pyx"
 include "walks.pyx"
 include "loops.pyx"
+include "running.pyx"

@@ -4,6 +4,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 cdef extern from "hash.h" nogil:
+    const uint64_t P64_1, P64_2
     uint64_t drift_xxh64(const uint8_t *data, size_t size)
     uint64_t drift_xxh3_64(const uint8_t *data, size_t size)
     void put_hash128(uint8_t *out, const uint8_t *data, size_t size)

@@ -32,6 +32,7 @@ cdef enum:
 
 cdef uint64_t _SIGN_BIT = <uint64_t>1 << 63
 cdef array.array _INT64S = _python_array("q")
+cdef array.array _INT32S = _python_array("i")
 cdef array.array _UINT64S = _python_array("Q")
 
 
