@@ -220,7 +220,7 @@ BREAKAGES = [
     one(
         "the header of a meta is left out where its size is taken",
         _COLUMNS,
-        "_ends(sizes + _head_sizes(sizes))",
+        "_ends(sizes + heads)",
         "_ends(sizes + 2)",
         COLUMNS,
         NO_RECORDS,

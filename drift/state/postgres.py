@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
@@ -75,25 +75,17 @@ class PostgresBackend(ServerBackend):
         self._locked_in = 0  # the server process that has the lock
 
     def exists(self) -> bool:
-        connection = _Connection(self._url, self.where)
-        try:
-            with connection.used() as used:
-                reader = used.execute("select to_regclass('drift_state_runs')").fetchone()
-                if reader is None or reader[0] is None:
-                    return False
-                return bool(used.execute("select 1 from drift_state_runs where run = %s", (self._run,)).fetchall())
-        finally:
-            connection.close()
+        with closing(_Connection(self._url, self.where)) as connection, connection.used() as used:
+            reader = used.execute("select to_regclass('drift_state_runs')").fetchone()
+            if reader is None or reader[0] is None:
+                return False
+            return bool(used.execute("select 1 from drift_state_runs where run = %s", (self._run,)).fetchall())
 
     def is_locked(self) -> bool:
         """The lock taken for the look ends with its connection."""
-        connection = _Connection(self._url, self.where)
-        try:
-            with connection.used() as used:
-                sql = "select pg_try_advisory_lock_shared(hashtextextended(%s, %s))"
-                return used.execute(sql, (self._run, _LOCK)).fetchone() == (False,)
-        finally:
-            connection.close()
+        with closing(_Connection(self._url, self.where)) as connection, connection.used() as used:
+            sql = "select pg_try_advisory_lock_shared(hashtextextended(%s, %s))"
+            return used.execute(sql, (self._run, _LOCK)).fetchone() == (False,)
 
     def open(self) -> None:
         self._connection = _Connection(self._url, self.where)
