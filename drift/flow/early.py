@@ -147,12 +147,29 @@ class EachWindow(_ByValue, frozen=True):
         return [InWindow(key, start, payload) for start in range(first, last + 1, self.every)]
 
 
+class EachClosed(_ByValue, frozen=True):
+    """The same for tumbling windows that both their ends belong to, or none of them: two copies of an item at an end,
+    or no copy.
+    """
+
+    user_function: Callable[[Any], Any]
+    size: int
+    offset: int
+    has_ends: bool
+
+    def __call__(self, payload: Any, time: int) -> list[InWindow]:
+        key, into = self.user_function(payload), (time - self.offset) % self.size
+        starts = [time - into] if into else [time - self.size, time] if self.has_ends else []
+        return [InWindow(key, start, payload) for start in starts]
+
+
 class OneWindow(_ByValue, frozen=True):
     """An item of one sliding window; the state is (its start, the accumulator)."""
 
     aggregate: Aggregate[Any, Any]
     size: int
     opens_again: ClassVar = False
+    further: ClassVar = 0  # how far the first time behind the window is from its end
 
     @property
     def user_function(self) -> Callable[..., Any]:
@@ -169,7 +186,7 @@ class OneWindow(_ByValue, frozen=True):
     def __call__(self, state: Any, item: InWindow, time: int) -> Stepped:
         if state is EMPTY:
             opened = item.start, self.aggregate.begin(item.payload)
-            return opened, (due(item.start + self.size, item.key),)
+            return opened, (due(item.start + self.size + self.further, item.key),)
         return (state[0], self.aggregate.add(state[1], item.payload)), ()
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
@@ -182,7 +199,13 @@ class OneWindow(_ByValue, frozen=True):
 
     def end(self, state: Any, time: int) -> int:
         """End of the window."""
-        return state[0] + self.size  # type: ignore[no-any-return]
+        return state[0] + self.size + self.further  # type: ignore[no-any-return]
+
+
+class OneWithEnd(OneWindow, frozen=True):
+    """An item of one window that its end belongs to."""
+
+    further: ClassVar = 1
 
 
 class OneWindowEnd(_ByValue, frozen=True):

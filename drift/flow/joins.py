@@ -417,18 +417,24 @@ class NearestJoin(_ByValue, frozen=True):
     within: int
     outer: bool
     user_function: Callable[[Any], Any]
+    gives_right: ClassVar = False  # whether right items that are not found are given
 
     def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
         """An item of either side comes."""
         side, _, payload = item
         right, waiting, timer = state or ((), (), None)
-        if side:
+        at_last: Sequence[Any] = ()
+        if side and self.gives_right:
+            if not right and self.direction != "forward" and time + self.within > END:
+                at_last = (at(END, None),)  # from here on `right` is never empty
+            right = appended(right, (time, payload, False))
+        elif side:
             right = appended(right, (time, payload))
         else:
             waiting = appended(waiting, (time, payload))
         if timer is not None and timer <= time:
-            return (right, waiting, timer), ()
-        return (right, waiting, time), (at(time, None),)
+            return (right, waiting, timer), at_last
+        return (right, waiting, time), (at(time, None), *at_last)
 
     def on_time(self, state: State, note: None, time: int) -> Result:
         """All items up to `time` have come."""
@@ -439,19 +445,25 @@ class NearestJoin(_ByValue, frozen=True):
         outputs: list[Any] = []
         open_until = END + 1  # the least time at which one that waits knows what it finds
         waits: list[Any] = []
+        hits: set[int] = set()
         for entry in chain(*waiting):
             found, until = self._found(entries, entry[0], time)
             if until > time and time < END:
                 waits.append(entry)
                 open_until = min(open_until, until)
             elif found is not None:
-                outputs.append((entry[1], found[1]))
+                hits.add(found)
+                outputs.append((entry[1], entries[found][1]))
             elif self.outer:
                 outputs.append((entry[1], None))
         first = bisect_left(entries, waits[0][0] if waits else time + 1, key=_time) - 1
-        entries = [] if self.direction == "forward" else entries[max(first, 0) :]
-        if entries and not waits and entries[-1][0] + self.within <= time:
-            entries = []
+        gone = len(entries) if self.direction == "forward" else max(first, 0)
+        if entries and not waits and (entries[-1][0] + self.within <= time or (self.gives_right and time == END)):
+            gone = len(entries)
+        if self.gives_right:
+            entries = [(*entry[:2], entry[2] or place in hits) for place, entry in enumerate(entries)]
+            outputs += [(None, payload) for _, payload, is_found in entries[:gone] if not is_found]
+        entries = entries[gone:]
         if entries:
             open_until = min(open_until, max(entries[-1][0] + self.within, time + 1))
         if waits and open_until > END and (self.outer or self.direction == "nearest"):
@@ -463,20 +475,31 @@ class NearestJoin(_ByValue, frozen=True):
             outputs.append(at(timer, None))
         return ((side_of(entries), side_of(waits), timer) if entries or waits or timer is not None else ()), outputs
 
-    def _found(self, entries: Sequence[Any], came: int, now: int) -> tuple[Any, int]:
-        """The right entry of a left one, and the time from which on that is certain."""
+    def _found(self, entries: Sequence[Any], came: int, now: int) -> tuple[int | None, int]:
+        """The place of the right entry of a left one, and the time from which on that is certain."""
         before = after = None
         if self.direction != "forward":
             place = bisect_left(entries, came + self.exact, key=_time) - 1
-            before = entries[place] if place >= 0 and came - entries[place][0] <= self.within else None
+            before = place if place >= 0 and came - entries[place][0] <= self.within else None
         if self.direction == "backward":
             return before, came
         place = bisect_left(entries, came + (not self.exact), key=_time)
         if place < len(entries) and entries[place][0] - came <= self.within:
-            after = entries[place]
+            after = place
+        if before is None:
+            return after, came + self.within if after is None else came
+        to_before = came - entries[before][0]
         if after is None:
-            return before, came + self.within if before is None else min(came + self.within, 2 * came - before[0] - 1)
-        return before if before is not None and came - before[0] <= after[0] - came else after, came
+            return before, min(came + self.within, came + to_before - 1)
+        return before if to_before <= entries[after][0] - came else after, came
+
+
+class NearestOuterJoin(NearestJoin, frozen=True):
+    """The same, and each right item that no left one has found, when none can any more; right entries have a third
+    value, whether they were found.
+    """
+
+    gives_right: ClassVar = True
 
 
 def _are_near(times: Sequence[int]) -> bool:

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -26,11 +26,13 @@ from drift.flow.choosing import all_items
 from drift.flow.early import (
     Counted,
     CountedEnd,
+    EachClosed,
     EachWindow,
     EarlyEnd,
     EarlyItem,
     OneWindow,
     OneWindowEnd,
+    OneWithEnd,
     RuledEarly,
     RuledEarlyEnd,
     key_of_window,
@@ -45,6 +47,7 @@ from drift.flow.opened import Ended, Lowered, OfAggregate, Until, due, last_befo
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
+from drift.flow.running import Closed
 from drift.operators import (
     BatchStep,
     KeyedItems,
@@ -118,6 +121,20 @@ class _Tumbling(Windows):
 
 
 @dataclass(frozen=True, slots=True)
+class _TumblingClosed(_Tumbling):
+    """With has_end both ends belong to a window, else none."""
+
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
+        one = (OneWithEnd if self.has_end else OneWindow)(aggregate, self.size)
+        return [
+            Lowered(None, EachClosed(key, self.size, self.offset, self.has_end), None),
+            *_timed(one, OneWindowEnd(one), early, key_of_window),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class _Calendar(Windows):
     calendar: Calendar
     span: str = _written("")
@@ -158,11 +175,7 @@ class _Sliding(Windows):
         if early is not None:
             each = EachWindow(key, self.size, self.every, self.offset)
             one = OneWindow(aggregate, self.size)
-            early_item = EarlyItem(one, early)
-            return [
-                Lowered(None, each, None),
-                Lowered(key_of_window, early_item, EarlyEnd(early_item, OneWindowEnd(one))),
-            ]
+            return [Lowered(None, each, None), *_timed(one, OneWindowEnd(one), early, key_of_window)]
         if self.every < self.size:
             aggregate = aggregate.mergeable
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
@@ -383,12 +396,16 @@ class Closing(_ByValue, frozen=True):
 
 
 def _timed(
-    item: AlignedItem | SessionItem, ended: Callable[..., Stepped], early: Early | Until | None
+    item: AlignedItem | SessionItem | OneWindow,
+    ended: Callable[..., Stepped],
+    early: Early | Until | None,
+    key: Callable[[Any], Any] | None = None,
 ) -> list[Lowered]:
+    key = item.key if key is None else key
     if early is None:
-        return [Lowered(item.key, item, ended)]
+        return [Lowered(key, item, ended)]
     early_item = EarlyItem(item, early)
-    return [Lowered(item.key, early_item, EarlyEnd(early_item, ended))]
+    return [Lowered(key, early_item, EarlyEnd(early_item, ended))]
 
 
 # Sliding windows.
@@ -757,11 +774,12 @@ class _RuledEnd(_ByValue, frozen=True):
 # What `drift.windows` offers.
 
 
-def tumbling(size: Span, offset: Span = 0, *, closed: Literal["left", "right"] = "left") -> Windows:
+def tumbling(size: Span, offset: Span = 0, *, closed: Closed = "left") -> Windows:
     """Windows one after the other: [offset + n * size, offset + (n + 1) * size).
 
     With closed="right" they are (offset + n * size, offset + (n + 1) * size]: an item at 10 is the last of the window
-    that ends at 10, whose label `end` is its last time.
+    that ends at 10, whose label `end` is its last time. With "both" it is the first of the next window too, and with
+    "none" in no window; such windows are not computed in columns.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -770,19 +788,28 @@ def tumbling(size: Span, offset: Span = 0, *, closed: Literal["left", "right"] =
     >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
     >>> [item.payload for item in drift.run(graph, {"numbers": [1, 8, 12]})]
     [(0, 10, (1, 8)), (10, 20, (12,))]
+    >>> graph = drift.Graph("both ends")
+    >>> windows = graph.source("numbers", time=at).window(drift.windows.tumbling(10, closed="both")).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 10, 12]})]
+    [(0, 10, (1, 10)), (10, 20, (10, 12))]
 
     Args:
         size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
         offset: shifts all windows; without it they are aligned to time 0.
-        closed: which of its two ends belongs to a window.
+        closed: which of its two ends belong to a window: "left", "right", "both" or "none".
 
     Raises:
         GraphError: an argument is none of these.
     """
-    if closed not in ("left", "right"):
-        raise GraphError(f"drift.windows.tumbling takes closed='left' or 'right', not {closed!r:.80} (at {caller()})")
+    if closed not in get_args(Closed):
+        raise GraphError(
+            f"drift.windows.tumbling takes closed= one of {', '.join(get_args(Closed))}, not {closed!r:.80} "
+            f"(at {caller()})"
+        )
+    kind = _Tumbling if closed in ("left", "right") else _TumblingClosed
     sizes = _span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None)
-    return _Tumbling(*sizes, _text_of(size, offset), closed == "right")
+    return kind(*sizes, _text_of(size, offset), closed in ("right", "both"))
 
 
 def calendar(every: str, zone: str = "UTC", *, start: str = "monday") -> Windows:

@@ -18,6 +18,7 @@ from drift.flow.joins import (
     InnerJoin,
     Lookup,
     NearestJoin,
+    NearestOuterJoin,
     OfSide,
     OfSideWithNulls,
     PairJoin,
@@ -172,13 +173,27 @@ class Joining(Columnar[T]):
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
-        how: Literal["left", "inner"] = "left", flat: Literal[True], nulls_equal: bool = False,
+        how: Literal["right"], nulls_equal: bool = False,
+        name: str | None = None,
+    ) -> Stream[tuple[T | None, U]]: ...
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
+        within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
+        how: Literal["full"], nulls_equal: bool = False,
+        name: str | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
+        within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
+        how: Literal["left", "inner", "right", "full"] = "left", flat: Literal[True], nulls_equal: bool = False,
         name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_as_of(
         self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
         within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
-        how: Literal["left", "inner"] = "left", flat: bool = False, nulls_equal: bool = False,
+        how: Literal["left", "inner", "right", "full"] = "left", flat: bool = False, nulls_equal: bool = False,
         name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
@@ -189,7 +204,8 @@ class Joining(Columnar[T]):
 
         Of several right items of one time the last in order is found by "backward", the first by "forward", and by
         "nearest" the last if they are not after the left item, else the first; of two that are equally near "nearest"
-        takes that before. So it is in pandas, whatever order their rows have here.
+        takes that before. So it is in pandas, whatever order their rows have here. Right items of one time that are not
+        the one which is found have no match, as "right" and "full" then say.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -198,6 +214,11 @@ class Joining(Columnar[T]):
         >>> trades.join_as_of(prices, key=lambda row: row[1]).sink("priced")
         >>> [item.payload for item in drift.run(graph, {"trades": [(5, "X")], "prices": [(1, "X", 10), (4, "X", 11)]})]
         [((5, 'X'), (4, 'X', 11))]
+        >>> graph = drift.Graph("prices without a trade too")
+        >>> trades, prices = graph.source("trades", time=by_time), graph.source("prices", time=by_time)
+        >>> trades.join_as_of(prices, key=lambda row: row[1], how="full").sink("priced")
+        >>> [item.payload for item in drift.run(graph, {"trades": [(5, "X")], "prices": [(1, "X", 10), (4, "X", 11)]})]
+        [(None, (1, 'X', 10)), ((5, 'X'), (4, 'X', 11))]
 
         Args:
             other: the right side.
@@ -207,7 +228,9 @@ class Joining(Columnar[T]):
             direction: "backward" finds the last at or before the item's time, "forward" the first at or after it,
                 "nearest" the nearer of both.
             allow_exact: whether one of the same time is found; False asks for one strictly before, or after.
-            how: "left" gives (left, None) if there is none, "inner" nothing.
+            how: "left" gives (left, None) if there is none, "inner" nothing. "right" gives (None, right) for one of the
+                right that no left one has found, and "full" both: once a later right item hides it or no left item to
+                come is within reach, at the latest at drift.END.
             nulls_equal: whether None is a key like others. By default a key that is None, or of which one of several
                 fields is, has no pair, as in SQL and Polars.
             flat: rows in place of pairs; see `join`.
@@ -218,16 +241,18 @@ class Joining(Columnar[T]):
         """
         where, key = caller(), self._reading("join_as_of", function_of("join_as_of", key, _KEY))
         span = EVER if within is None else span_of("within", within, where)
-        if how not in ("left", "inner"):
-            raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
+        if how not in ("left", "inner", "right", "full"):
+            raise GraphError(f"join_as_of takes how= left, inner, right or full, not {how!r:.80} (at {where})")
         if direction not in DIRECTIONS:
             raise GraphError(
                 f"join_as_of takes direction= one of {', '.join(DIRECTIONS)}, not {direction!r:.80} (at {where})"
             )
-        names = self._names_of_both(other, key, other_key, "join_as_of") if flat else None
-        join: AsOfJoin | NearestJoin = AsOfJoin(span, how == "left", key)
-        if direction != "backward" or not allow_exact:
-            join = NearestJoin(direction, bool(allow_exact), span, how == "left", key)
+        outer, gives_right = how in ("left", "full"), how in ("right", "full")
+        names = self._names_of_both(other, key, other_key, "join_as_of", left_out=not gives_right) if flat else None
+        join: AsOfJoin | NearestJoin = AsOfJoin(span, outer, key)
+        if direction != "backward" or not allow_exact or gives_right:
+            kind = NearestOuterJoin if gives_right else NearestJoin
+            join = kind(direction, bool(allow_exact), span, outer, key)
         return self._joined(other, key, other_key, join, (), name, "join_as_of", names, "", nulls_equal)
 
     @overload

@@ -369,7 +369,19 @@ class KeyedStream(Generic[K, T]):
     @overload
     def join_as_of(
         self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
-        allow_exact: bool = True, how: Literal["left", "inner"] = "left", flat: Literal[True],
+        allow_exact: bool = True, how: Literal["right"],
+        nulls_equal: bool = False, name: str | None = None,
+    ) -> Stream[tuple[T | None, U]]: ...
+    @overload
+    def join_as_of(
+        self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
+        allow_exact: bool = True, how: Literal["full"],
+        nulls_equal: bool = False, name: str | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+    @overload
+    def join_as_of(
+        self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
+        allow_exact: bool = True, how: Literal["left", "inner", "right", "full"] = "left", flat: Literal[True],
         nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_as_of(

@@ -141,7 +141,7 @@ def test_a_join_as_of_a_time_finds_the_last_at_or_before(both: Any, within: int 
 @given(
     sides(),
     st.none() | st.integers(0, 6),
-    st.sampled_from(["left", "inner"]),
+    st.sampled_from(["left", "inner", "right", "full"]),
     st.sampled_from(["backward", "forward", "nearest"]),
     st.booleans(),
     st.data(),
@@ -166,8 +166,10 @@ def test_a_join_as_of_a_time_finds_the_first_behind_it_and_the_nearest_too(
             found = before if one[0] - before[0] <= after[0] - one[0] else after
         else:
             found = {"backward": before, "forward": after, "nearest": before or after}[direction]
-        if found is not None or how == "left":
+        if found is not None or how in ("left", "full"):
             expected.append((one, found))
+    if how in ("right", "full"):
+        expected += [(None, two) for two in right if two not in [found for _, found in expected]]
     outputs = flows.outputs(graph, {"a": left, "b": right}, [{"batch_items": 7}])
     assert sorted(map(repr, outputs)) == sorted(map(repr, expected))
     expected_digest = drift.run(graph, {"a": left, "b": right}, engine="reference").finish().digest
@@ -191,6 +193,26 @@ def test_of_two_that_are_equally_near_that_before_is_found(direction: Any, exact
         "a", "b", time=drift.EventTime(number_itself),
     )  # fmt: skip
     assert sorted(flows.outputs(graph, {"a": [0, 3, 4, 5, 6, 9], "b": [2, 6]})) == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, [(0, (0, None)), (3, (None, 0)), (4, (1, 1)), (drift.END, (None, 2))]),
+        ({"within": 1}, [(0, (0, None)), (3, (None, 0)), (4, (1, 1)), (6, (None, 2))]),
+        ({"direction": "forward"}, [(3, (0, 0)), (3, (None, 1)), (5, (1, 2))]),
+        ({"direction": "nearest"}, [(3, (0, 0)), (4, (1, 1)), (drift.END, (None, 2))]),
+        ({"how": "right"}, [(3, (None, 0)), (4, (1, 1)), (drift.END, (None, 2))]),
+    ],
+)
+def test_right_items_that_no_left_one_finds_come_when_none_can_any_more(more: Any, expected: Any) -> None:
+    """Of two of one time "backward" finds the last and leaves the first, "forward" does the contrary."""
+    inputs = {"a": [(0, 0, 0), (4, 1, 0)], "b": [(3, 0, 0), (3, 1, 0), (5, 2, 0)]}
+    graph = flows.flow(
+        lambda a, b: a.join_as_of(b, value, **{"how": "full", **more}), "a", "b", time=flows.event_time()
+    )
+    found = flows.timed_outputs(graph, inputs)
+    assert [(time, tuple(each and each[1] for each in pair)) for time, pair in found] == expected
 
 
 LEFT_SCHEMA, RIGHT_SCHEMA = {"at": int, "k": str, "n": int}, {"at": int, "k": str, "m": int}
@@ -496,7 +518,7 @@ def test_the_name_of_a_field_stands_for_the_function_that_reads_it(steps: Any, e
         (lambda a, b: a.join(b, value, 3), "takes a function that gives the key, or the name of a field, not 3"),
         (lambda a, b: a.join([1], value), "is not a stream of it"),
         (lambda a, b: a.join_as_of(b, value, within=-1), "within=-1"),
-        (lambda a, b: a.join_as_of(b, value, how="right"), "how= left or inner"),
+        (lambda a, b: a.join_as_of(b, value, how="semi"), "how= left, inner, right or full"),
         (lambda a, b: a.join_as_of(b, value, direction="both"), "direction= one of backward, forward, nearest"),
         (lambda a, b: a.key_by(value).rolling(0, n=drift.agg.count()), "a span of 1 or more"),
         (lambda a, b: a.key_by(value).rolling("5s", closed="all", n=drift.agg.count()), "closed= one of right, left"),

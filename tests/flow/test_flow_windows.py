@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import flows
 import msgspec
@@ -23,6 +23,7 @@ from test_state import check_goes_on
 import drift
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.accumulators import Aggregate
+from drift.flow.running import Closed
 from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
@@ -99,14 +100,15 @@ def in_output_order(expected: list[Row]) -> list[Row]:
     return sorted(expected, key=lambda row: (row[2], row[3][0]))
 
 
-@given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15), st.sampled_from(["left", "right"]))
-@settings(max_examples=12)
+@given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15), st.sampled_from(get_args(Closed)))
+@settings(max_examples=16)
 def test_tumbling_windows_have_the_items_of_their_time(
     items: list[flows.Timed], keyed: bool, size: int, offset: int, closed: Any
 ) -> None:
-    moved = closed == "right"  # then its first time is 1 behind its start
-    found = in_windows(items, keyed, size, size, (offset + moved) % size)
-    expected = [(key, start - moved, end - moved, inside) for key, start, end, inside in in_output_order(found)]
+    moved = closed in ("right", "none")  # then its first time is 1 behind its start
+    length = size + (closed == "both") - (closed == "none")
+    found = in_output_order(in_windows(items, keyed, length, size, (offset + moved) % size))
+    expected = [(key, start - moved, start - moved + size, inside) for key, start, _, inside in found]
     assert rows(drift.windows.tumbling(size, offset, closed=closed), items, keyed) == expected
 
 
@@ -555,10 +557,13 @@ def test_a_session_is_reported_early_from_its_own_start() -> None:
     assert found == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
 
 
+BOUNDED = ("tumbling", "sliding", "apart", "both ends", "no ends")
 EARLY_KINDS = {
     "tumbling": drift.windows.tumbling(9, 2),
     "sliding": drift.windows.sliding(9, 4, 1),
     "apart": drift.windows.sliding(3, 5),
+    "both ends": drift.windows.tumbling(6, 1, closed="both"),
+    "no ends": drift.windows.tumbling(6, 1, closed="none"),
     "session": drift.windows.session(4),
     "number": drift.windows.count(5, 2),
     "number, partial": drift.windows.count(4, 5, partial=True),
@@ -604,10 +609,10 @@ def test_early_results_are_what_windows_have_so_far_and_change_nothing(
             assert not [size for size in sizes if size % every]
             assert set(sizes) >= set(range(every, len(whole.value), every))
             continue
-        begun = whole.start if kind in ("tumbling", "sliding", "apart") else whole.value[0][0]
+        begun = whole.start if kind in BOUNDED else whole.value[0][0]
         assert not [time for time, _ in of_window if (time + 1 - begun) % every]
         assert sizes == [sum(item[0] <= time for item in whole.value) for time, _ in of_window]
-        if kind in ("tumbling", "sliding", "apart"):
+        if kind in BOUNDED:
             ends = [end - 1 for end in range(begun + every, whole.end, every) if whole.value[0][0] < end]
         else:
             ends = sorted({begun + ((item[0] - begun) // every + 1) * every - 1 for item in whole.value})
@@ -927,7 +932,7 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         (lambda: drift.agg.quantile([]), r"a share from 0 to 1, not None"),
         (lambda: drift.agg.quantile(0.5, interpolation="cubic"), r"interpolation='linear', .* not 'cubic'"),
         (lambda: drift.agg.sum("n", nulls="keep"), r"agg.sum takes nulls='skip' or 'error', not 'keep'"),
-        (lambda: drift.windows.tumbling(5, closed="both"), r"closed='left' or 'right', not 'both'"),
+        (lambda: drift.windows.tumbling(5, closed="up"), r"closed= one of right, left, both, none, not 'up'"),
         (lambda: drift.windows.calendar("1w", start="sun"), r"start= for weeks, a day of monday, .*, not 'sun'"),
         (lambda: drift.windows.calendar("1d", start="sunday"), r"not 'sunday' for '1d'"),
         (lambda: drift.agg.approximate_quantile(2), r"approximate_quantile takes a share from 0 to 1, not 2"),
