@@ -45,11 +45,13 @@ class Feed:
         sources: for each source of the graph, where its items come from, if they are read from sources.
         on_stored: called with a batch that the engine itself reads from a source, before it is processed.
         has_positions: whether the positions of its sources are stored.
+        firsts: if a dict is set, the first payload of each source is put into it.
     """
 
     has_positions = False
     sources: Mapping[str, Source] = MappingProxyType({})
     on_stored: Callable[[Stored], None] | None = None
+    firsts: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -222,6 +224,8 @@ class Feed:
 
     def _announce(self, batch: Fed) -> None:
         """A batch is about to be given."""
+        if self.firsts is not None and batch.arrived.metas:
+            self.firsts.setdefault(batch.name, batch.arrived.payloads[0])
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if nothing is being processed and no source may be read."""

@@ -272,6 +272,7 @@ class SourceFeed(Feed):
 
     @undisturbed
     def _announce(self, batch: Fed) -> None:
+        super()._announce(batch)
         if self._recorder is not None:
             self._recorder.arrived(*batch)
 

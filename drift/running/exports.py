@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drift.batches import Batches
+from drift.engines.feed import Feed
 from drift.extras import need
 from drift.running.checks import check_names
 from drift_graph.errors import SettingsError
@@ -31,6 +32,7 @@ class Exports:
 
     dataflow: Dataflow
     _policies: Mapping[str, TimePolicy]
+    _feed: Feed
     _batches: Batches
 
     def to_arrow(
@@ -102,8 +104,8 @@ class Exports:
     def plot(self, *, of: str | None = None, value: str | None = None, by: str | None = None) -> matplotlib.axes.Axes:
         """Run to the end, and plot a number of the output over time, with matplotlib.
 
-        Times are dates in UTC where they are known to be moments: numbers with a `unit`, moments in a `zone`, fields of
-        a schema that are moments or texts; and numbers that are milliseconds since 1970 from 2001 to 2286.
+        Times are dates in UTC where they are known to be moments: numbers with a `unit`, and what the time function
+        gives as moments or texts; and numbers that are milliseconds since 1970 from 2001 to 2286.
 
         Args:
             of: as for `to_arrow`.
@@ -117,9 +119,13 @@ class Exports:
         need("plot", "plot")
         from drift.running.plotting import has_moments, plotted
 
-        dated = any(has_moments(each, self._policies[each.name]) for each in self.dataflow.sources)
-        title = of or self.dataflow.name
-        return self._exported(of, None, "plot", lambda table: plotted(table, title, value, by, dated=dated))
+        firsts = self._feed.firsts = {}
+
+        def plot(table: Any) -> matplotlib.axes.Axes:
+            dated = any(has_moments(each, self._policies[each.name], firsts) for each in self.dataflow.sources)
+            return plotted(table, of or self.dataflow.name, value, by, dated=dated)
+
+        return self._exported(of, None, "plot", plot)
 
     def to_duckdb(
         self,

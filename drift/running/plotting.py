@@ -5,6 +5,10 @@ Invariant: a line has the values of its key in the order of the output, each at 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
 import matplotlib.pyplot as plt
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +18,7 @@ from matplotlib.axes import Axes
 from drift_graph.errors import SettingsError
 from drift_graph.moments import column_of
 from drift_graph.operators import Source
-from drift_graph.policies import TimePolicy
+from drift_graph.policies import EventTime, TimePolicy
 
 #: Times from here on, and below this, are taken for milliseconds since 1970, as on the page of a run: 2001-09-09 to
 #: 2286-11-20. Later is what comes at the end of the input.
@@ -25,10 +29,21 @@ _ENDS = 3  # columns of each table that are no fields: position, sink, time
 _LEGEND_MAX = 12  # keys
 
 
-def has_moments(source: Source, policy: TimePolicy) -> bool:
-    """Whether the times of a source are known to be milliseconds since 1970."""
-    if not policy.reads_payloads:
+def has_moments(source: Source, policy: TimePolicy, firsts: Mapping[str, Any]) -> bool:
+    """Whether the times of a source are known to be milliseconds since 1970.
+
+    Args:
+        firsts: the first payloads of sources, where these are known.
+    """
+    if not isinstance(policy, EventTime):
         return False
+    if source.name in firsts and callable(policy.time):
+        try:
+            time = policy.time(firsts[source.name])
+        except Exception:  # a payload that the run has diverted
+            time = None
+        if isinstance(time, (str, datetime)) or type(time).__name__ == "datetime64":
+            return True
     if policy.unit is not None or policy.zone is not None:
         return True
     path = column_of(policy.time)

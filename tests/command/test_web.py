@@ -944,7 +944,7 @@ def test_a_plot_has_the_values_without_a_key_and_those_at_the_end() -> None:
     assert list(pairs) == ["[0, 1]", "[1, 1]"]
 
 
-@pytest.mark.parametrize("how", ["unit", "zone", "schema", "numbers"])
+@pytest.mark.parametrize("how", ["unit", "zone", "schema", "moments", "texts", "frame", "numbers"])
 def test_a_plot_has_dates_where_times_are_moments_of_whatever_year(how: str) -> None:
     use("Agg")
     moments = [datetime(1970, 1, 2, tzinfo=UTC), datetime(1999, 5, 6, 7, 8, 9, tzinfo=UTC)]
@@ -954,9 +954,11 @@ def test_a_plot_has_dates_where_times_are_moments_of_whatever_year(how: str) -> 
         rows = [{"at": each.replace(tzinfo=None) if how == "zone" else each, "n": 1} for each in moments]
     more = {"unit": {"unit": "s"}, "zone": {"zone": "UTC"}}.get(how, {})
     graph = drift.Graph("dates")
+    if how == "texts":
+        rows = [{**row, "at": row["at"].isoformat()} for row in rows]
     schema: Any = {"schema": {"at": pl.Datetime("ms", "UTC"), "n": int}} if how == "schema" else {}
     graph.source("rows", time=drift.EventTime("at", **more), **schema).sink("out")  # type: ignore[arg-type]
-    axes = drift.run(graph, {"rows": rows}).plot(value="n")
+    axes = drift.run(graph, {"rows": pl.DataFrame(rows) if how == "frame" else rows}).plot(value="n")
     try:
         (line,) = axes.lines
         days = [each.timestamp() / 86_400 for each in moments]

@@ -138,6 +138,11 @@ assert_type(graph.source("rows", schema={"at": int}), drift.Stream[dict[str, Any
 assert_type(trips.call(origin), drift.Stream[str])
 assert_type(trips.call(scored, retries=1, name="scored"), drift.Stream[float])
 assert_type(trips.call(asked), drift.Stream[bytes])
+assert_type(fares.call(zone_of).at_end(drift.agg.collect()), drift.Stream[tuple[str, ...]])
+assert_type(
+    fares.key_by(zone_of).window(drift.windows.tumbling(60)).collect(),
+    drift.Stream[drift.Window[str, tuple[Fare, ...]]],
+)
 assert_type(trips.call(asked_together, batch=8), drift.Stream[int])
 assert_type(trips.call(scored_together, batch=8, concurrency=2), drift.Stream[float])
 assert_type(trips, drift.Stream[Trip])
