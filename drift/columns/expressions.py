@@ -144,6 +144,10 @@ class Expressions(GivesRows, _ByValue, frozen=True):
         return self.kind, self.computed
 
     def each(self, payloads: Sequence[Any]) -> Any:
+        names = _chosen(self.computed, self.schema) if self.kind == "select" else None
+        if names:
+            frame = frame_of(payloads, self.schema, names)
+            return Frame(pl.DataFrame([frame.get_column(name) for name in names]))
         return Frame(tried(frame_of(payloads, self.schema), [self.step]).rows)
 
     def made_of(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -493,6 +497,17 @@ def _twice(frame: pl.DataFrame) -> pl.DataFrame:
 @cache
 def _read(computed: bytes) -> tuple[str, ...] | None:
     return fields_read(_restored(computed))
+
+
+@cache
+def _chosen(computed: tuple[bytes, ...], fields: Fields) -> list[str] | None:
+    """The fields that expressions are, which need no trying; None if one is something else.
+
+    A name that Polars takes for a pattern is none of a field.
+    """
+    named = {name: pl.col(name).meta for name, _ in fields if name[:1] not in ("*", "^")}
+    names = [name for each in map(_restored, computed) for name, field in named.items() if field.eq(each)]
+    return names if len(names) == len(computed) else None
 
 
 @cache

@@ -830,3 +830,15 @@ def test_decimals_and_times_of_a_file_are_those_of_its_dicts(tmp_path: Path) -> 
         for kind in ("dict", "rows")
     }
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_chosen_fields_are_in_the_order_in_which_they_are_chosen(as_rows: bool) -> None:
+    rows = [{"a": at, "b": -at, "^a$": at * 2} for at in range(3)]
+    schema = (("a", pl.Int64()), ("b", pl.Int64()), ("^a$", pl.Int64()))
+    payloads: Any = Frame(pl.DataFrame(rows)) if as_rows else rows
+    for chosen in (["b", "a"], ["b"], ["^a$"], [pl.col("b"), pl.col("a") + 1], [pl.col("b").alias("c")]):
+        computed = tuple((pl.col(each) if isinstance(each, str) else each).meta.serialize() for each in chosen)
+        step = Expressions(schema, computed, "select", "")
+        expected = pl.DataFrame(rows).select(chosen).to_dicts()
+        assert list(map(list, map(dict.items, step.each(payloads)))) == list(map(list, map(dict.items, expected)))
