@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from neighbours import Neighbours, neighbours
 from strategies import scheduled_cases
 from test_checkpoints import later_steps, rows, with_later
 
@@ -63,6 +64,14 @@ def test_nor_do_they_where_items_come_at_later_times(
     dataflow = with_later(steps)
     inputs = in_order(dataflow, {"in0": first, "in1": second})
     result = check(Case(dataflow, inputs, schedule))
+    assert result.failure is None, result.failure
+
+
+@settings(phases=UNSHRUNK)
+@given(neighbours(), DEATHS)
+def test_nor_do_they_where_operators_look_at_times_and_neighbours(drawn: Neighbours, schedule: Schedule) -> None:
+    dataflow = drawn.dataflow()
+    result = check(Case(dataflow, in_order(dataflow, drawn.sources()), schedule))
     assert result.failure is None, result.failure
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from neighbours import neighbours
 from strategies import (
     Case,
     Input,
@@ -209,6 +210,16 @@ def test_hard_graphs_give_the_output_of_the_reference(engine: Engine, recipe: Re
     @given(inputs(recipe.sources, items_max=12), st.data())
     def law(given_inputs: list[Input], data: st.DataObject) -> None:
         case = Case(recipe, given_inputs)
+        assert engine.run(case, data) == reference(case, data)
+
+    law()
+
+
+@every_engine
+def test_operators_that_look_at_times_and_neighbours_give_the_output_of_the_reference(engine: Engine) -> None:
+    @examples(engine, 1 / 3)
+    @given(neighbours(), st.data())
+    def law(case: Any, data: st.DataObject) -> None:
         assert engine.run(case, data) == reference(case, data)
 
     law()

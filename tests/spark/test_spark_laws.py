@@ -14,6 +14,7 @@ import pytest
 from generated import failing
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from neighbours import neighbours
 from strategies import Case, Opaque, cases, event_inputs, few_keys, inputs, recipes
 from test_laws import HARD, Output, _output
 from waiting import wait_until
@@ -114,6 +115,13 @@ def test_hard_graphs_give_the_output_of_the_reference(spark: Any) -> None:
         for each in drawn(inputs(recipe.sources, items_max=12), 3, number)
     ]
     dataflow, sources = joined(given_cases)
+    expected = outcome(dataflow, sources, engine="reference")
+    assert len(expected.items) > 100
+    assert outcome(dataflow, sources, engine="spark", spark=spark, partitions=3) == expected
+
+
+def test_operators_that_look_at_times_and_neighbours_give_the_output_of_the_reference(spark: Any) -> None:
+    dataflow, sources = joined(drawn(neighbours(), 12, 1))
     expected = outcome(dataflow, sources, engine="reference")
     assert len(expected.items) > 100
     assert outcome(dataflow, sources, engine="spark", spark=spark, partitions=3) == expected
