@@ -901,6 +901,10 @@ class Where(_ByValue, Aggregate[Any, Any], frozen=True):
         return self.of_none
 
     @property
+    def type_in_columns(self) -> tuple[Any, Any] | None:
+        return self.before.type_in_columns
+
+    @property
     def initials(self) -> tuple[Any, ...]:
         return self.before.initials
 

@@ -57,6 +57,22 @@ def __dir__() -> list[str]:
     return __all__
 
 
+#: What others call aggregates, by what is written here.
+_ELSEWHERE = {
+    "mean": ("avg", "average"), "std": ("stddev", "std_dev"), "var": ("variance",), "collect": ("list", "array_agg"),
+    "count": ("len", "size", "count_if"), "distinct_count": ("n_unique", "nunique", "count_distinct"),
+    "shift": ("lag",), "quantile(0.5, ...)": ("median",), "quantile": ("percentile", "percentile_cont"),
+    "max_by": ("arg_max", "argmax"), "min_by": ("arg_min", "argmin"),
+    "nth(1, ...), in key_by(...).rolling(drift.windows.rows(0, 1), ...)": ("lead",),
+}  # fmt: skip
+
+if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
+
+    def __getattr__(name: str) -> Any:
+        found = "".join(f"; it is called {here} here" for here, names in _ELSEWHERE.items() if name in names)
+        raise AttributeError(f"drift.agg has no {name!r}{found}")
+
+
 #: What None is to an aggregate: left out, or an error.
 Nulls = Literal["skip", "error"]
 #: See `quantile`.

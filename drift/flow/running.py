@@ -9,7 +9,7 @@ the same outputs and accumulators, or leaves them to the step.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -46,6 +46,17 @@ def running_fields(fields: Any, step: RunningStep) -> Any:
 
     of = [each.type_in_columns for each in step.aggregates]
     made = fields_of_aggregates(fields, list(zip(step.names, of)))
+    return None if made is None else tuple({**dict(fields), **made}.items())
+
+
+def fields_of_each(fields: Any, named: Mapping[str, Aggregate[Any, Any]], places: Collection[str]) -> Any:
+    """The fields of the rows of a window with its aggregates, of which `places` are numbers of each row and come last;
+    None if their types are not known.
+    """
+    from drift.columns.aggregates import fields_of_aggregates  # here: it needs numpy
+
+    of_all = [(name, of.type_in_columns) for name, of in named.items() if name not in places]
+    made = fields_of_aggregates(fields, [*of_all, *((name, ("count", "")) for name in places)])
     return None if made is None else tuple({**dict(fields), **made}.items())
 
 

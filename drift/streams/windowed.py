@@ -11,6 +11,7 @@ from drift.flow.aggregates import Nulls, several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
 from drift.flow.opened import EachRow, FlatRow, Lowered, Until
+from drift.flow.running import fields_of_each
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
 from drift.streams.adding import elsewhere
 from drift_graph.errors import GraphError
@@ -198,9 +199,12 @@ class WindowedStream(Generic[K, T]):
             check_aggregate(aggregate, f"each: {argument}=")
         windows = self.aggregate(several(rows=agg.collect(), found=several(**named)), name=name)
         step = self._stream._graph._draft.fresh_name("each of window" if name is None else f"{name}.each")
-        made: Any = windows._part(
-            step, "", EachRow(tuple(each for each, of in named.items() if getattr(of, "of_each", False))), "many"
-        )
+        places = tuple(each for each, of in named.items() if getattr(of, "of_each", False))
+        made: Any = windows._part(step, "", EachRow(places), "many")
+        fields = self._stream._fields
+        if fields is not None:
+            bound = {each: self._stream._bound(aggregate) for each, aggregate in named.items()}
+            made._fields = fields_of_each(fields, bound, places)
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
     def count(

@@ -258,6 +258,28 @@ def test_rows_of_a_frame_and_places_in_a_window_are_those_of_sql_on_each_engine(
     ]
 
 
+@pytest.mark.parametrize("settings", [{}, {"batch_items": 3}, {"engine": "reference"}])
+def test_expressions_go_on_behind_the_rows_of_windows_with_their_places(settings: dict[str, Any]) -> None:
+    graph = drift.Graph("shares")
+    source = graph.source("rows", schema={"zone": str, "n": float}).key_by("zone")
+    dear = drift.agg.count(pl.col("n") > 3)
+    rows = source.window(drift.windows.count(2)).each(
+        place=drift.agg.rank("n", descending=True), total=drift.agg.sum("n"), dear=dear, ns=drift.agg.count("n")
+    )
+    assert list(rows.schema) == ["zone", "n", "total", "dear", "ns", "place"]
+    rows.filter(pl.col("place") == 1).select("zone", "dear", "ns", share=pl.col("n") / pl.col("total")).sink("out")
+    inputs = [{"zone": zone, "n": n} for zone, n in (("a", 1.0), ("b", 6.0), ("a", 3.0), ("b", None))]
+    assert [item.payload for item in drift.run(graph, {"rows": inputs}, **settings)] == [
+        {"zone": "a", "dear": 0, "ns": 2, "share": 0.75},
+        {"zone": "b", "dear": 1, "ns": 1, "share": 1.0},
+    ]
+
+
+def test_an_aggregate_that_has_another_name_elsewhere_is_named() -> None:
+    with pytest.raises(AttributeError, match="no 'lag'; it is called shift here"):
+        drift.agg.lag  # type: ignore[attr-defined]  # noqa: B018
+
+
 @given(rows_of | tame, st.sampled_from(KEYS), names_of, st.data())
 def test_columns_give_what_the_step_gives_however_they_are_cut(
     rows: Rows, key: tuple[str, ...], names: list[str], data: st.DataObject
