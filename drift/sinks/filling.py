@@ -16,6 +16,7 @@ from drift_graph.moments import Span, span_from
 from drift_graph.sizes import about_bytes, bytes_in
 
 if TYPE_CHECKING:
+    from drift.sinks.resuming import Last
     from drift.sinks.typed import Gathered
 
 _MEASURED_BYTES = 1 << 14  # smaller files have little but what any file has
@@ -95,6 +96,8 @@ class Filling:
 class Gathering:
     """A sink that gathers items, and writes them (`_flush`) once a limit is reached or it is time."""
 
+    _last: Last | None  # the last durable item
+
     def __init__(self, limits: Limits) -> None:
         self._filling = Filling(limits)
         self._items: Gathered | None = None  # that are not written yet
@@ -103,7 +106,7 @@ class Gathering:
         """Write all that is gathered."""
         raise NotImplementedError
 
-    def _gather(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         if self._items is None:
             from drift.sinks.typed import Gathered
 
@@ -113,6 +116,7 @@ class Gathering:
         if self._filling.is_full:
             self._flush()
         self.tick()
+        return self._last
 
     def tick(self) -> None:
         """Items that are due are written."""

@@ -15,7 +15,6 @@ from drift.sinks.filling import Gathering, Limits
 from drift.sinks.parts import with_names
 from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
-from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,10 +129,6 @@ class LakeSink(Gathering, AppendingSink):
                 f"{self._path} has rows with positions, and {self._end_unknown} pass resume='replace' "
                 f"(--on-existing replace)"
             )
-
-    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
-        self._gather(positions, metas, payloads)
-        return self._last
 
     def commit(self) -> dict[str, Any]:
         """What was written comes into the table."""

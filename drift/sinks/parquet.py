@@ -24,7 +24,6 @@ from drift.sinks.parts import Parts, check_columns, file_name
 from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError
-from drift_graph.metas import Metas
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
@@ -155,10 +154,6 @@ class ParquetSink(Gathering, ResumingSink):
         self._waiting[name] = items
         found = self._parts.stat(name)
         self._filling.store(sum(self._waiting.values()), found.size if found is not None else 0)
-
-    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
-        self._gather(positions, metas, payloads)
-        return self._last
 
     def commit(self) -> dict[str, Any]:
         """Items that are in no part yet are written to a hidden file, until there is a part."""

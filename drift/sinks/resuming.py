@@ -275,14 +275,13 @@ class AppendingSink(ResumingSink):
         """The last item that the target has now."""
         raise NotImplementedError
 
-    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
+    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         found = self.append(self._last, positions, metas, payloads)
         if found != self._last:
             stored = self._stored_of(found, positions, metas)  # an attempt whose answer was lost
             self._last = found
             positions, metas, payloads = positions[stored:], metas[stored:], payloads[stored:]
             if not positions:
-                assert found is not None
                 return found
             if (again := self.append(found, positions, metas, payloads)) != found:
                 raise self._moved(again)
