@@ -32,6 +32,27 @@ def of_servers(name: str, file: str, old: str, new: str, tests: tuple[str, ...] 
 SIGNALS = ("tests/engines/test_stopping.py", "-k", "during_a_write or halves")
 
 BREAKAGES = [
+    of_servers(
+        "the end of a paused call is that of the next",
+        "drift/sources/redis.py",
+        "self._end, self._lasting_end = self._present_end, None",
+        "self._end = self._present_end",
+        (*SERVERS_AGAIN, "-k", "pause and redis"),
+    ),
+    of_servers(
+        "the end of a paused call is that of the next, of a topic",
+        "drift/sources/offsets.py",
+        "self.ends, self._has_no_end = self._present_ends, True",
+        "self.ends = self._present_ends",
+        (*SERVERS_AGAIN, "-k", "offsets"),
+    ),
+    of_servers(
+        "a partition that was added behind a pause is not read",
+        "drift/sources/offsets.py",
+        "found.first if has_ends else found.end",
+        "found.first",
+        (*SERVERS_AGAIN, "-k", "offsets"),
+    ),
     again(
         "what a run that is over finds is not refused",
         _CHECKPOINTS,

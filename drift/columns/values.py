@@ -174,7 +174,7 @@ def as_decimal(value: decimal.Decimal, kind: pl.Decimal) -> decimal.Decimal:
     found = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
     if found != value:
         raise ValueError(f"it has more than {kind.scale} digits behind the point")
-    return found
+    return found if found else found.copy_abs()  # a column has one zero
 
 
 def _matched(matches: Callable[[str], object], text: str, what: str) -> str:

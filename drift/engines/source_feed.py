@@ -114,6 +114,7 @@ class SourceFeed(Feed):
                 machines.append(SourceMachine.of(source, rank, policy, live=opened.live))
                 self._opened.append(opened)
                 self._readers.append(opened.open())
+                self._end_anew(rank)
                 if state is not None and (why := why_logged(opened, policy, self._readers[-1])):
                     self._logs[rank] = _log_of(state, source.name, why)
         except BaseException:
@@ -232,8 +233,13 @@ class SourceFeed(Feed):
         position, reader = self._sought.pop(rank, None), self._readers[rank]
         if position is not None and isinstance(reader, Positioned):
             reader.seek(position)
-            if not self._is_complete and isinstance(reader, Ending):
-                reader.end_anew()
+            self._end_anew(rank)
+
+    def _end_anew(self, rank: int) -> None:
+        """Where its end is none of the input, that of the next call is another: no position has it."""
+        reader = self._readers[rank]
+        if not self._is_complete and isinstance(reader, Ending):
+            reader.end_anew()
 
     def _here(self, rank: int) -> Position:
         reader, log = self._readers[rank], self._logs.get(rank)

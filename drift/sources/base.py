@@ -121,7 +121,9 @@ class Ending(Protocol):
     """A reader that ends where its input ended when it was first opened, also if it is read on from a position."""
 
     def end_anew(self) -> None:
-        """End where the input ends now; called after `seek`, before the first `read`."""
+        """End where the input ends now, and give positions without an end; called when it was opened and after `seek`,
+        before the first `read`.
+        """
 
 
 @runtime_checkable

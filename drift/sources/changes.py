@@ -106,6 +106,7 @@ class _Poller:
                 assert found is not None
             self._returned = found, 0
             self._end = self._present_end = int(self._ask("select pg_current_wal_lsn() - '0/0'")[0][0])
+            self._lasting_end = None if live else self._end
             self._copy = f"{slot}_run_{self._connection.info.backend_pid}"
         except BaseException:
             self._connection.close()
@@ -199,7 +200,7 @@ class _Poller:
 
     def position(self) -> Any:
         commit, number = self._returned
-        return position_of("postgres changes", commit=commit, number=number, end=None if self._live else self._end)
+        return position_of("postgres changes", commit=commit, number=number, end=self._lasting_end)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
@@ -216,9 +217,10 @@ class _Poller:
             raise position_lost(self._source, f"the commit at {_place(commit)}", now)
         self._returned = commit, number
         self._end = self._end if end is None else end
+        self._lasting_end = None if self._live else self._end
 
     def end_anew(self) -> None:
-        self._end = self._present_end
+        self._end, self._lasting_end = self._present_end, None
 
     def location(self, mark: Any) -> str:
         return f"{self._source}, commit at {_place(mark[0])}, change {mark[1]}"

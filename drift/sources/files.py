@@ -30,7 +30,7 @@ from drift.sources.csv_rows import Typed, check_columns, rows_of
 from drift.sources.json_lines import rows_of_json, values_of
 from drift.sources.json_values import Values
 from drift.sources.lines import ReadLines, lines_of
-from drift.sources.positions import position_fields, position_lost, position_of
+from drift.sources.positions import in_one_file, position_fields, position_lost, position_of
 from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError, SettingsError
 
@@ -295,8 +295,9 @@ class _FileReader:
 
     def seek(self, position: Any) -> None:
         """The position may be one within this file, of a source that followed it."""
-        if isinstance(position, dict) and position.get("kind") == "files" and position.get("within"):
-            position = position["within"]
+        position = in_one_file(position)
+        if position == {}:
+            return
         *start, header, items = position_fields(
             position, self._kind, self._file.name, *Start._fields, "header", "items"
         )

@@ -38,7 +38,7 @@ class Offsets:
         self, topic: str, found: Mapping[int, Range], start: str | Mapping[int, int], *, live: bool = False
     ) -> None:
         self.topic = topic
-        self._live = live
+        self._has_no_end = live
         self._found = dict(sorted(found.items()))
         self.ends = self._present_ends
         self.next = {
@@ -70,7 +70,7 @@ class Offsets:
 
     def position(self) -> Any:
         offsets = {
-            str(partition): [offset, None if self._live else self.ends.get(partition, offset)]
+            str(partition): [offset, None if self._has_no_end else self.ends.get(partition, offset)]
             for partition, offset in self.next.items()
         }
         return position_of("kafka", offsets=offsets)
@@ -91,9 +91,10 @@ class Offsets:
                 raise position_lost(topic, f"offset {offset} of partition {partition}", now)
             self.next[partition] = offset
             self.ends[partition] = found.end if end is None else end
+        has_ends = any(end is not None for _, end in by_partition.values())
         for partition in self.next.keys() - set(map(int, by_partition)):  # partitions added since
-            self.next[partition] = self._found[partition].first
-            self.ends[partition] = self.next[partition]
+            found = self._found[partition]
+            self.next[partition], self.ends[partition] = found.first, found.first if has_ends else found.end
 
     def end_anew(self) -> None:
-        self.ends = self._present_ends
+        self.ends, self._has_no_end = self._present_ends, True

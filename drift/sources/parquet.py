@@ -27,7 +27,7 @@ from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.paths import PathSource
-from drift.sources.positions import position_fields, position_lost
+from drift.sources.positions import in_one_file, position_fields, position_lost
 from drift.sources.rows import Maker, RowsReader, check_payload, without
 from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError
@@ -355,6 +355,9 @@ class _ParquetReader(RowsReader):
         return () if self._storage.remote else Mark(changed_of(self._path), content_of(self._path))
 
     def seek(self, position: Any) -> None:
+        position = in_one_file(position)
+        if position == {}:
+            return
         (identity,) = position_fields(position, "rows", self._name, "file")
         mark = position.get("mark")
         if identity != self._identity or (mark and not Mark(*mark).is_of(self._path)):

@@ -40,6 +40,14 @@ def position_fields(position: Any, kind: str, what: str, *names: str) -> list[An
     return [position[name] for name in names]
 
 
+def in_one_file(position: Any) -> Any:
+    """Of a position of a source that followed one file that in the file; {} if nothing was read of it."""
+    if not isinstance(position, Mapping) or position.get("kind") != "files":
+        return position
+    within = position.get("within") if position.get("file") else {}
+    return position.get("end") if within is None else within
+
+
 def position_lost(what: str, reached: str, found: str) -> InputError:
     """The error for data that a position refers to and that no longer exists."""
     return InputError(

@@ -179,7 +179,7 @@ class _Poller:
         self._entries_returned = 0
         self._removals = removals
         self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched
-        self._end = self._present_end = end
+        self._end = self._present_end = self._lasting_end = end
         self._counting: _Counting | None = None
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
@@ -276,7 +276,7 @@ class _Poller:
         passed, fetched = self._reached
         if passed is not None:
             passed -= fetched - self._entries_returned
-        return position_of("redis", behind=self._returned, end=self._end, passed=passed)
+        return position_of("redis", behind=self._returned, end=self._lasting_end, passed=passed)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended; one that did not end, where the stream ends now."""
@@ -291,10 +291,10 @@ class _Poller:
         self._reached = self._removals.passed, 0
         self._fetched = self._returned = behind
         if self._end is not None:
-            self._end = end or self._end
+            self._end = self._lasting_end = end or self._present_end
 
     def end_anew(self) -> None:
-        self._end = self._present_end
+        self._end, self._lasting_end = self._present_end, None
 
     def location(self, mark: Any) -> str:
         return f"stream {self._stream!r}, entry {mark}"

@@ -161,6 +161,8 @@ class RotatedReader(FollowedReader):
     def _opened(self, pieces: Sequence[_Piece], listing: Listing) -> bool:
         """Open the piece that is to be read; returns whether it is there."""
         before = self._older - 1 if self._end is None else self._index_of(self._others(pieces), self._end)
+        if before is None and self._at_end and self._index_of(pieces[-1:], self._end) is not None:
+            before = len(pieces) - 1  # a packed file has its end when it is there
         at = None if before is None else min(before + self._passed, len(pieces) - 1)
         within = self._position_in_file
         if not self._at_end and within and within["offset"]:

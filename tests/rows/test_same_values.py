@@ -95,6 +95,7 @@ CASES = [
     Case(pl.Categorical(), "c", "c"),
     number(pl.Decimal(6, 2), "1.10", D("1.10")),
     Case(pl.Decimal(6, 2), "1.10", D("1.10")),
+    number(pl.Decimal(6, 2), "-0.0", D("0.00")),
     number(pl.Decimal(6, 2), "1.105", REFUSED),
     number(pl.Decimal(6, 2), "12345", REFUSED),
     number(pl.Decimal(38, 18), "0.100000000000000005", D("0.100000000000000005")),

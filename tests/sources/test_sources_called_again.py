@@ -132,9 +132,10 @@ def test_calls_to_the_end_go_on_behind_a_pause_and_are_refused_behind_the_end(
     assert given(server, tmp_path / "state", time, complete=False) == []
     server.add(range(3, 6))
     got += given(server, tmp_path / "state", time, complete=False)
+    server.add([6, 7])  # which the call that completes the input reads too: a pause is no end
     got += given(server, tmp_path / "state", time)
-    assert got == list(range(6)) and given(server, tmp_path / "state", time) == []
-    server.add([6])
+    assert got == list(range(8)) and given(server, tmp_path / "state", time) == []
+    server.add([8])
     for stop_after in (None, 1):
         with pytest.raises(drift.SettingsError, match="is over"):
             given(server, tmp_path / "state", time, stop_after=stop_after)
@@ -150,3 +151,8 @@ def test_offsets_of_a_live_reading_have_no_end_and_those_of_another_keep_it() ->
         assert (later.next, later.ends) == ({0: 6}, {0: end})
         later.end_anew()
         assert later.ends == {0: 9}
+        assert later.position()["offsets"] == {"0": [6, None]}  # nor is the end of a pause one of the next call
+    for position, end in ((live.position(), 5), (ends.position(), 0)):
+        more = Offsets("t", {0: Range(0, 9), 1: Range(0, 5)}, "earliest")
+        more.seek(position)
+        assert more.ends[1] == end  # of a partition that was added

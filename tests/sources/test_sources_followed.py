@@ -72,6 +72,30 @@ def test_a_file_that_is_named_is_followed(tmp_path: Path) -> None:
         assert woken(reader) and read_all(reader) == ["two"] * 3
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_a_batch_goes_on_wherever_a_named_file_was_followed_to(name: str, tmp_path: Path) -> None:
+    path, rows = tmp_path / name, [{"n": 1}, {"n": 2}]
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    made = sources.parquet if name == "a.parquet" else sources.jsonl
+    positions = []
+    with opened(made(path, follow=True)) as reader:
+        assert isinstance(reader, Positioned)
+        positions.append(reader.position())
+        for _ in rows:
+            assert reader.read(1)
+            positions.append(reader.position())
+        assert reader.read(1) == reader.read(1) == [], "a packed file that is at its end is no rotated one"
+        if name != "a.parquet":  # whose end says no row
+            positions.append(reader.position())
+    for position, before in zip(positions, (0, 1, 2, 2)):
+        with opened(made(path), position) as reader:
+            assert [*(reader.read(9) or ())] == rows[before:]
+
+
 def test_a_position_is_resumed_from_wherever_it_was_reported(tmp_path: Path) -> None:
     def write(step: int) -> None:
         append(tmp_path / f"{step // 3}.jsonl", f'{{"n": {2 * step}}}\n{{"n": {2 * step + 1}')
