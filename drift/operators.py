@@ -209,6 +209,45 @@ class BatchStep(LibraryFunction):
         raise NotImplementedError
 
 
+class NumbersWindows(BatchStep):
+    """A step whose outputs are windows of so many items of a key, or none.
+
+    Attributes:
+        table: of open windows, empty, for the kernel's loop; None where there is none for these.
+    """
+
+    __slots__ = ()
+
+    @property
+    def table(self) -> Any:
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        """See `OpensWindows`."""
+        raise NotImplementedError
+
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
+        """See `OpensWindows`."""
+        return None
+
+    def windows(
+        self, payloads: Sequence[Any], selected: bytes, ends: Sequence[int], accumulators: Sequence[Any]
+    ) -> list[Any]:
+        """The windows that end with the payloads for which `selected` has a 1.
+
+        Args:
+            ends: how many items the key had so far.
+        """
+        raise NotImplementedError
+
+    def windows_in_columns(
+        self, codes: Any, keys: list[Any], selected: bytes, ends: Sequence[int], accumulators: list[Any]
+    ) -> Any:
+        """The outputs of rows by the accumulators of each part, in arrays; None if they are to be made one by one."""
+        return None
+
+
 class ScanKey(_ByValue, frozen=True):
     """The key of an item, or of a state that returns."""
 

@@ -21,6 +21,7 @@ _QUIET = "its functions change nothing"
 _FEW = "its values are too few and too short"
 
 IN_ORDER = ("tests/machines/test_in_order.py",)
+REFILLED = ("tests/core/test_unchanged.py", "-k", "from_some_item")
 BATCHES = ("tests/machines/test_logics.py",)
 
 BREAKAGES: list[Breakage] = [
@@ -60,7 +61,7 @@ BREAKAGES: list[Breakage] = [
         _WALKS,
         "if _is_unchangeable(result, kinds, 0) != 1:\n            break",
         "pass",
-        KEPT,
+        REFILLED,
         _QUIET,
     ),
     one("a stripe at the end of a block is left out", _HASH, "p) > 1024;", "p) > 1088;", KERNEL, SAME_CODE),
@@ -288,7 +289,7 @@ BREAKAGES: list[Breakage] = [
         _LOOPS,
         "self.objects[cells[at]] = self.of_numbers(made_of, counts.data.as_longlongs[at], number)",
         "pass",
-        SESSIONS,
+        ("tests/rows/test_session_rows.py", "-k", "taken_back"),
         _WINDOWS,
     ),
     one(

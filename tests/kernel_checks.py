@@ -440,7 +440,6 @@ def windows(kernel: Any, drawn: random.Random) -> None:
 def by_number(kernel: Any, drawn: random.Random) -> None:
     """Batches of windows by number, of one slice each or of several, beside the plain loop; some values raise."""
     from drift.flow.accumulators import Several
-    from drift.flow.opened import EMPTY
     from drift.flow.windows import NumberedStep
     from drift.operators import KeyedItems
     from drift_graph.metas import Metas
@@ -453,6 +452,7 @@ def by_number(kernel: Any, drawn: random.Random) -> None:
     size = drawn.randrange(1, 8)
     every = drawn.choice([size, drawn.randrange(1, size + 1)])
     step = NumberedStep(lambda _: None, Several(tuple(map(str, range(len(parts)))), fields), size, every)
+    table = step.table
     known: dict[str, Any] = {}
     for _ in range(drawn.randrange(1, 6)):
         count = drawn.randrange(1, 30)
@@ -462,29 +462,26 @@ def by_number(kernel: Any, drawn: random.Random) -> None:
         states, expected = dict(known), list[Any]()
         failed = _outcome(step._one_by_one, states, KeyedItems(of, payloads, Metas()), expected.append)
         codes, keys = kernel.codes_of(of)
-        before = [known.get(key, (0, (), EMPTY)) for key in keys]
-        found = _outcome(numbered, kernel, step, parts, codes, before, values)
-        if failed is not None or isinstance(found[0], type):
-            assert failed is not None and isinstance(found[0], type), (failed, found)
-            continue
-        selected, made, after = found
-        known.update(zip(keys, after))
-        assert repr(known) == repr(states)
-        assert selected == list(map(len, expected))
-        assert repr(made) == repr([(window.end, window.value) for (window,) in filter(None, expected)])
-
-
-def numbered(
-    kernel: Any, step: Any, parts: list[Any], codes: Any, before: list[Any], values: list[Any]
-) -> tuple[list[int], list[Any], list[Any]]:
-    """Which items end windows, the ends and values of these, and the states."""
-    from drift.flow.opened import EMPTY
-
-    columns = tuple([kernel.Accumulators(each.adds, each.begin_value, each.add_value, each.merge) for each in parts])
-    selected, ends, made, _, after = kernel.windows_by_number(
-        codes, before, step.size, step.every, EMPTY, columns, True, values, False
-    )
-    return list(selected), list(zip(ends, map(step.aggregate.result, made))), after
+        found = _outcome(table.add, codes, keys, values, False)
+        if isinstance(found[0], type):
+            assert failed is not None, found
+        else:
+            selected, ends, made, _ = found
+            results = _outcome(list, map(step.aggregate.result, made))
+            assert isinstance(results, tuple) == (failed is not None), (failed, results)
+            if failed is not None or drawn.random() < 0.2:
+                table.take_back()
+            else:
+                table.keep()
+                known = states
+                assert list(selected) == list(map(len, expected))
+                windows = [(window.end, window.value) for (window,) in filter(None, expected)]
+                assert repr(list(zip(ends, results))) == repr(windows)
+        assert repr({key: table.entries()[key] for key in known}) == repr(known) and len(table) == len(known)
+        if drawn.random() < 0.2:
+            table.clear()
+            for key, state in known.items():
+                table.absorb(key, state)
 
 
 def windows_of(table: Any, first: int, stop: int) -> tuple[list[Any], list[Any]]:
@@ -621,8 +618,14 @@ def loops(kernel: Any) -> str:
     over = several.add(metas, codes, keys, [numbers, None], of, str)
     several.keep()
     made = [kernel.Accumulators("sum", int, int.__add__, int.__add__)]
-    by_number = kernel.windows_by_number(codes, [(1, (), 1)] * 70, 2, 1, None, tuple(made), False, [numbers], False)
-    return repr((by_number, windows_of(table, 0, len(table)), len(over), several.states(several.cells_of())))
+    by_number = kernel.NumberedWindows(2, 1, None, made, several=False)
+    for key in keys[:30]:
+        by_number.absorb(key, (1, (), 1))
+    ended = by_number.add(codes, keys, [numbers], False)
+    by_number.keep()
+    return repr(
+        (ended, by_number.entries(), windows_of(table, 0, len(table)), len(over), several.states(several.cells_of()))
+    )
 
 
 def keys(kernel: Any, drawn: random.Random) -> None:

@@ -120,7 +120,7 @@ def window_rows(
 def windows_that_end(
     kind: Callable[..., Any],
     keyed: tuple[Sequence[Any], Array, int],
-    selected: bytearray,
+    selected: bytes,
     ends: Any,
     size: int,
     values: tuple[tuple[str, ...] | None, Sequence[InColumns]],
@@ -140,7 +140,7 @@ def windows_that_end(
         return None
     own, until = Keys(keys, codes[np.frombuffer(selected, np.bool_)]), np.asarray(ends)
     windows = windows_between(kind, own, fields, until - size, until, results, names)
-    return None if windows is None else AtMostOne(bytes(selected), windows)
+    return None if windows is None else AtMostOne(selected, windows)
 
 
 def windows_between(

@@ -12,7 +12,7 @@ this kind; a second process, with a phase above that of the slices, merges the s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, ClassVar, Literal, get_args
@@ -49,9 +49,9 @@ from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
 from drift.flow.running import Closed
 from drift.operators import (
-    BatchStep,
     KeyedItems,
     MergesSlices,
+    NumbersWindows,
     OpensWindows,
     ProlongsWindows,
     TakesEach,
@@ -543,7 +543,7 @@ _NO_ITEMS: _NumberedState = (0, (), EMPTY)
 _IN_KERNEL_MIN = 8  # of fewer rows the kernel's loop takes longer
 
 
-class NumberedStep(OfAggregate, BatchStep, frozen=True):
+class NumberedStep(OfAggregate, NumbersWindows, frozen=True):
     """The step of windows by number, as a scan: without results for unfinished windows no timer is needed."""
 
     size: int
@@ -554,41 +554,48 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
         """Offset within each `every` at which a second slice begins; 0 if there is only the one that begins at 0."""
         return self.size % self.every if self.size > self.every else 0
 
+    @property
+    def table(self) -> Any:
+        if kernel is None or self.every > self.size:
+            return None
+        several, parts = self.parts
+        columns = [kernel.Accumulators(kind, part.begin_value, part.add_value, part.merge) for kind, part in parts]
+        return kernel.NumberedWindows(self.size, self.every, EMPTY, columns, several=several)
+
+    def windows(
+        self, payloads: Sequence[Any], selected: bytes, ends: Sequence[int], accumulators: Sequence[Any]
+    ) -> list[Any]:
+        keys, starts = map(self.key, compress(payloads, selected)), [end - self.size for end in ends]
+        return list(map(Window, keys, starts, ends, map(self.aggregate.result, accumulators)))
+
+    def windows_in_columns(
+        self, codes: Any, keys: list[Any], selected: bytes, ends: Sequence[int], accumulators: list[Any]
+    ) -> Rows | None:
+        if self.aggregate.values_in_columns is None:
+            return None
+        from drift.columns.windows import windows_that_end  # here: it needs numpy
+
+        of_keys = keys, codes, len(names_of(self.key) or ())
+        return windows_that_end(
+            Window, of_keys, selected, ends, self.size, self.aggregate.values_in_columns, accumulators
+        )
+
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
-        made = self.at_once(states, rows) if self.at_once is not None else None
-        if made is None:
+        table = self.table if len(rows) >= _IN_KERNEL_MIN else None
+        if table is None or kernel is None:
             self._one_by_one(states, rows, give)
             return
-        for each in made:
-            give(each)
-
-    @property
-    def at_once(self) -> Callable[[dict[Any, Any], KeyedItems], AtMostOne | None] | None:
-        """See `Logic.at_once`."""
-        return self._in_kernel if kernel is not None and self.every <= self.size else None
-
-    def _in_kernel(self, states: dict[Any, Any], rows: KeyedItems) -> AtMostOne | None:
-        if kernel is None or len(rows.payloads) < _IN_KERNEL_MIN:
-            return None
         codes, keys = kernel.codes_of(list(rows.keys))
+        for key, state in zip(keys, map(states.get, keys)):
+            if state is not None and state is not EMPTY:
+                table.absorb(key, state)
         values = [None if kind == "count" else list(part.values_of(rows.payloads)) for kind, part in self.parts[1]]
-        selected, ends, made, _, after = self._added(codes, [states.get(key, EMPTY) for key in keys], values, False)
-        of_keys, starts = map(self.key, compress(rows.payloads, selected)), [end - self.size for end in ends]
-        windows = list(map(Window, of_keys, starts, ends, map(self.aggregate.result, made)))
-        states.update(zip(keys, after))
-        return AtMostOne(bytes(selected), windows)
-
-    def _added(
-        self, codes: Any, states: Sequence[Any], values: list[Any], in_arrays: bool
-    ) -> tuple[bytearray, Any, list[Any], bool, list[Any]]:
-        """See `windows_by_number` of the kernel."""
-        assert kernel is not None
-        several, parts = self.parts
-        columns = tuple(
-            [kernel.Accumulators(kind, part.begin_value, part.add_value, part.merge) for kind, part in parts]
-        )
-        known = [_NO_ITEMS if state is EMPTY else state for state in states]
-        return kernel.windows_by_number(codes, known, self.size, self.every, EMPTY, columns, several, values, in_arrays)
+        selected, ends, accumulators, _ = table.add(codes, keys, values, False)
+        made = AtMostOne(selected, self.windows(rows.payloads, selected, ends, accumulators))
+        table.keep()
+        states.update(table.entries(keys))
+        for each in made.values:
+            give(each)
 
     def _one_by_one(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         size, every, cut, key_of, find, aggregate = (
@@ -626,30 +633,6 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
         if self.every > self.size:
             return "windows by number with items between them are made item by item"
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
-
-    def on_rows(
-        self,
-        key: Callable[[Any], Any],
-        rows: Rows,
-        fetch: Callable[[Sequence[Any]], list[Any]],
-        store: Callable[[Iterable[tuple[Any, Any]]], None],
-    ) -> Any:
-        """See `Logic.on_rows`."""
-        of = self.aggregate.values_in_columns
-        batch = None if of is None or self.at_once is None else self.in_columns(rows)
-        if of is None or batch is None:
-            return None
-        from drift.columns.windows import windows_that_end  # here: it needs numpy
-
-        codes, keys, values, _ = batch
-        selected, ends, made, are_arrays, after = self._added(codes, fetch(keys), values, True)
-        fields = len(names_of(key) or ())
-        windows = (
-            windows_that_end(Window, (keys, codes, fields), selected, ends, self.size, of, made) if are_arrays else None
-        )
-        if windows is not None:
-            store(zip(keys, after))
-        return windows
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""

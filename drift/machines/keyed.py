@@ -158,13 +158,12 @@ class KeyedStage(KeyedState):
     @property
     def is_in_kernel(self) -> bool:
         """Whether a loop of the kernel runs it where nothing comes below its items."""
-        in_order = self._in_order is not None and self._in_order.in_kernel
-        return in_order or self._logic.at_once is not None
+        return self._in_order is not None and self._in_order.in_kernel
 
     @property
     def takes_later(self) -> bool:
         """Whether it does so where these are later items."""
-        return self._logic.at_once is not None or (self._in_order is not None and self._in_order.takes_later)
+        return self._in_order is not None and self._in_order.takes_later
 
     @property
     def opens(self) -> OpensWindows | None:
@@ -305,11 +304,6 @@ class KeyedStage(KeyedState):
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
         samples = self._sampled(payloads, keys)
-        if is_complete and self._logic.at_once is not None and not self._blocked:
-            outputs = unless_it_raises(self._logic.at_once, self._states, KeyedItems(keys, payloads, metas))
-            if outputs is not None:
-                self._check(samples)
-                return [*sent, Columns(metas, outputs, None)]
         try:
             self._run(batch, made, fired, befores)
         except BaseException as raised:  # raised again row by row, where it is reported

@@ -19,11 +19,13 @@ from typing import Any, Protocol
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.joining import JoiningRows, WaitingRows
 from drift.machines.merging import MergingSlices
+from drift.machines.numbered import Numbering
 from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
 from drift.machines.windowing import Opening
 from drift.operators import (
     KeyedItems,
+    NumbersWindows,
     Process,
     ScanState,
     Timer,
@@ -77,8 +79,6 @@ class Logic(Protocol):
         on_rows: optional, a form for rows in columns where nothing can come below them: (key, rows, fetch, store) gives
             one row for each, or None where `on_batch` is to process them. `fetch` gives the states of keys, of each key
             once, `store` takes pairs of a key and its next state.
-        at_once: optional, `on_batch` in one call where nothing can come below the rows: (states, rows) gives what they
-            make, or None where `on_batch` is to process them. Where it raises, it has stored nothing.
         takes: optional, whether `on_taken` takes the rows of a key that is in this state.
         in_order: optional, makes a faster form in order.
         only_at_ends: whether rows only change states and set timers, which alone give outputs: then no row is needed
@@ -104,8 +104,6 @@ class Logic(Protocol):
     def stored(self) -> Callable[[Any], Any] | None: ...
     @property
     def in_one_loop(self) -> InOneLoop | None: ...
-    @property
-    def at_once(self) -> Callable[[dict[Any, Any], KeyedItems], Any] | None: ...
     @property
     def takes(self) -> Callable[[Any], bool] | None: ...
     @property
@@ -142,7 +140,8 @@ class _Untimed:
     gives_many = is_timed = only_at_ends = keeps_owner = False
     objects_because = "a grouping gives tuples of payloads"
     phase = 0
-    takes = in_order = at_once = None
+    takes = None
+    in_order: Any = None
     noting: Noting | None = None
 
     def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
@@ -183,7 +182,8 @@ class ScanLogic(_Untimed):
         on_batch = field_of(step, "on_batch")
         if on_batch is not None:
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
-            self.at_once = field_of(step, "at_once")
+            if isinstance(step, NumbersWindows) and step.table is not None and not self.hands_state:
+                self.in_order = partial(Numbering, step)
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, initial, plain = states.get, self.initial, PLAIN_OR_TUPLE
@@ -286,7 +286,7 @@ class ProcessLogic:
     """
 
     gives_many = True
-    in_one_loop = at_once = None
+    in_one_loop = None
     stored = None
 
     def __init__(self, process: Process, *, is_timed: bool = True, in_cycle: bool = False) -> None:

@@ -114,18 +114,8 @@ class Kernel(Protocol):
     Sessions: Any
     #: The open windows of keys, all of one end; see there.
     Windows: Any
-    def windows_by_number(
-        self,
-        codes: Any,
-        states: list[Any],
-        size: int,
-        every: int,
-        empty: Any,
-        columns: tuple[Any, ...],
-        several: bool,
-        values: list[Any],
-        in_arrays: bool,
-    ) -> tuple[bytearray, Any, list[Any], bool, list[Any]]: ...
+    #: The windows by number of keys; see there.
+    NumberedWindows: Any
     def codes_of(self, keys: list[Any]) -> tuple[Buffer, list[Any]]: ...
 
     # running.pyx

@@ -201,7 +201,7 @@ cdef class Accumulators:
                 objects[cells[at]] = self.add(objects[cells[at]], values[at])
         return 0
 
-    cdef int merge_cells(self, Py_ssize_t into, Py_ssize_t cell, Py_ssize_t count, const int64_t[::1] further) except -1:
+    cdef int merge_cells(self, Py_ssize_t into, Py_ssize_t cell, Py_ssize_t count, const int64_t *further) except -1:
         """Merge the accumulators of so many cells, from one on, each with that of the cell `further` says behind it."""
         cdef Py_ssize_t at, each
         cdef int64_t total
@@ -437,112 +437,248 @@ def codes_of(list keys not None):
     return codes, list(numbers)
 
 
-def windows_by_number(
-    codes, list states not None, int64_t size, int64_t every, empty, tuple columns not None, bint several,
-    list values not None, bint in_arrays
-):
-    """Add items to windows of `size` items of a key, one of which begins with each `every`-th, at most `size`, of them.
+cdef struct _Numbered:
+    int64_t items  # of the key so far
+    int64_t first  # of its slices, and the last one
+    int64_t last
+    int64_t slices
 
-    A window is one slice, or several: each `every` is cut where windows begin and where they end.
+
+cdef class NumberedWindows:
+    """The windows of keys with `size` items, one of which begins with each `every`-th, at most `size`, of them.
+
+    A window is one slice, or several: each `every` is cut where windows begin and where they end. A slice is a cell of
+    the accumulators, and says which one comes behind it.
 
     Args:
-        codes: of each item the number of its key.
-        states: of the keys by their numbers: how many items they had, the accumulators of the full slices from the
-            first window on that is not full, and that of the last slice, or `empty`.
-        columns: the accumulators of each aggregate, none of which has been used.
-        several: whether an accumulator of a slice is a tuple.
-        values: for each aggregate, see `Accumulators.fold`.
-        in_arrays: whether accumulators are wanted in arrays, see `Accumulators.arrays`.
-
-    Returns:
-        A byte for each item, 1 if a window ends with it; of these windows how many items the key had in all, and the
-        accumulators, in arrays and else in a list; the next states.
+        empty: in place of the accumulator of the last slice, where there is none.
+        columns: the accumulators of each aggregate; `several`: whether the accumulator of a slice is a tuple.
     """
-    cdef const int64_t[::1] of_key = codes
-    cdef Py_ssize_t at, number, each, count = of_key.shape[0], keys = len(states), slices = 0, windows = 0
-    cdef int64_t cut = size % every if size > every else 0
-    cdef int64_t skipped = 2 if cut else 1, last_into = (size - 1) % every, into, cell, position
-    cdef Accumulators column
-    cdef tuple state
-    cdef list known = [], next_states = []
-    if not 1 <= every <= size:
-        raise ValueError(f"no window has {size} items of which one begins each {every}")
-    for state in states:
-        _, full, last = state
-        known.append(full if last is empty else (*full, last))
-        slices += len(known[len(known) - 1])
-    cdef bytearray selected = bytearray(count), begins = bytearray(count)
-    cdef array.array ends = array.clone(_INT64S, count, False), made = array.clone(_INT64S, count, False)
-    cdef uint8_t[::1] is_last = selected, is_first = begins
-    cdef array.array array_of_cells = array.clone(_INT64S, count, False)
-    cdef int64_t[::1] cells = array_of_cells, end_of = ends, made_of = made
-    cdef int64_t[::1] further = array.clone(_INT64S, slices + count, False)
-    cdef int64_t[::1] lengths = array.clone(_INT64S, count, False)
-    # Of each key: how many items, the first slice, the last one, and how many.
-    cdef int64_t[::1] positions = array.clone(_INT64S, keys, False), heads = array.clone(_INT64S, keys, False)
-    cdef int64_t[::1] tails = array.clone(_INT64S, keys, False), lives = array.clone(_INT64S, keys, False)
-    slices = 0
-    for number in range(keys):
-        positions[number] = states[number][0]
-        heads[number], lives[number] = slices, len(known[number])
-        slices += lives[number]
-        tails[number] = slices - 1
-        for each in range(heads[number], slices):
-            further[each] = each + 1
-    for at in range(count):
-        number = of_key[at]
-        position = positions[number]
-        positions[number] = position + 1
-        into = position % every
-        if into == 0 or into == cut or not lives[number]:
-            cell = slices
-            slices += 1
-            is_first[at] = 1
-            if lives[number]:
-                further[tails[number]] = cell
-            else:
-                heads[number] = cell
-            tails[number] = cell
-            lives[number] += 1
-        cells[at] = tails[number]
-        if into == last_into and position + 1 >= size:
-            is_last[at] = 1
-            end_of[windows], made_of[windows], lengths[windows] = position + 1, heads[number], lives[number]
-            windows += 1
-            if lives[number] > skipped:
-                for each in range(skipped):
-                    heads[number] = further[heads[number]]
-                lives[number] -= skipped
-            else:
-                lives[number] = 0
-    for column in columns:
-        column.grow(slices + windows if every < size else max(slices, 1))
-    each = 0
-    for accumulators in known:
-        for accumulator in accumulators:
-            _put_accumulator(columns, several, each, accumulator)
-            each += 1
-    _fold_each(columns, array_of_cells, begins, _numbers_of_each(columns, values, False))
-    if every < size:
-        for column in columns:
-            for at in range(windows):
-                column.merge_cells(slices + at, made_of[at], lengths[at], further)
-        for at in range(windows):
-            made_of[at] = slices + at
-    ends, made = ends[:windows], made[:windows]
-    arrays = _arrays_of(columns, made) if in_arrays else None
-    if arrays is None:
-        arrays = [_accumulator(columns, several, cell) for cell in made]
-        in_arrays = False
-    for number in range(keys):
-        accumulators = []
-        cell = heads[number]
-        for at in range(lives[number]):
-            accumulators.append(_accumulator(columns, several, cell))
-            cell = further[cell]
-        last = accumulators.pop() if accumulators else empty
-        next_states.append((positions[number], tuple(accumulators), last))
-    return selected, ends, arrays, in_arrays, next_states
+
+    cdef int64_t size, every, free
+    cdef object empty
+    cdef tuple columns
+    cdef bint several
+    cdef dict cells  # by key
+    cdef list keys  # by cell
+    cdef _Numbered *numbers  # by cell
+    cdef int64_t *behind  # by slice; of those that are free the next free one
+    cdef Py_ssize_t room, slices_room
+    cdef tuple batch  # what `keep` and `take_back` need of the last one
+
+    def __init__(self, int64_t size, int64_t every, empty, columns, *, several):
+        if not 1 <= every <= size:
+            raise ValueError(f"no window has {size} items of which one begins each {every}")
+        self.size, self.every, self.empty, self.columns, self.several = size, every, empty, tuple(columns), several
+        self.cells, self.keys, self.free = {}, [], -1
+
+    def __dealloc__(self):
+        PyMem_Free(self.numbers)
+        PyMem_Free(self.behind)
+
+    def __len__(self):
+        return len(self.keys)
+
+    cdef int64_t new_cell(self, key) except -1:
+        cdef Py_ssize_t room = max(64, 2 * self.room)
+        cdef _Numbered *numbers
+        if len(self.keys) == self.room:
+            numbers = <_Numbered *>PyMem_Realloc(self.numbers, room * sizeof(_Numbered))
+            if numbers == NULL:
+                raise MemoryError
+            self.numbers, self.room = numbers, room
+        self.numbers[len(self.keys)] = _Numbered(0, 0, 0, 0)
+        self.keys.append(key)
+        return len(self.keys) - 1
+
+    cdef int64_t new_slice(self) except -1:
+        cdef Py_ssize_t at, room = max(64, 2 * self.slices_room)
+        cdef int64_t *behind
+        cdef int64_t made
+        cdef Accumulators column
+        if self.free < 0:
+            for column in self.columns:
+                column.grow(room)
+            behind = <int64_t *>PyMem_Realloc(self.behind, room * sizeof(int64_t))
+            if behind == NULL:
+                raise MemoryError
+            self.behind = behind
+            for at in range(room - 1, self.slices_room - 1, -1):
+                self.release(at)
+            self.slices_room = room
+        made = self.free
+        self.free = self.behind[made]
+        return made
+
+    cdef void release(self, int64_t slice) noexcept:
+        self.behind[slice] = self.free
+        self.free = slice
+
+    cdef int append(self, int64_t cell, int64_t slice) except -1:
+        cdef _Numbered *number = &self.numbers[cell]
+        if number.slices:
+            self.behind[number.last] = slice
+        else:
+            number.first = slice
+        number.last = slice
+        number.slices += 1
+        return 0
+
+    def add(self, codes, list keys not None, list values not None, bint in_arrays):
+        """Add items in order. Then `keep` or `take_back` is called.
+
+        Args:
+            codes: of each item the number of its key among `keys`, identities, each of them once.
+            values: for each aggregate, see `Accumulators.fold`.
+            in_arrays: whether accumulators are wanted in arrays, see `Accumulators.arrays`.
+
+        Returns:
+            A byte for each item, 1 if a window ends with it; of these windows how many items the key had in all, and
+            the accumulators, in arrays and else in a list.
+        """
+        cdef const int64_t[::1] of_key = codes
+        cdef Py_ssize_t at, known, each, count = of_key.shape[0], windows = 0, gone = 0
+        cdef int64_t cut = self.size % self.every if self.size > self.every else 0
+        cdef int64_t skipped = 2 if cut else 1, last_into = (self.size - 1) % self.every, into, slice
+        cdef _Before before = _Before(self.cells, keys, ())
+        cdef bytearray selected = bytearray(count), begins = bytearray(count)
+        cdef uint8_t[::1] is_last = selected, is_first = begins
+        cdef array.array array_of_slices = array.clone(_INT64S, count, False), ends = array.copy(array_of_slices)
+        cdef array.array made = array.copy(ends), lengths = array.copy(ends), left = array.clone(_INT64S, 0, False)
+        cdef int64_t[::1] slices = array_of_slices, end_of = ends, made_of = made, length_of = lengths
+        cdef array.array cells = array.copy(before.cells)
+        cdef int64_t[::1] cell_of = cells
+        cdef bytes saved = PyBytes_FromStringAndSize(NULL, len(before.known) * sizeof(_Numbered))
+        cdef _Numbered *numbers = <_Numbered *>PyBytes_AS_STRING(saved)
+        cdef _Numbered *number
+        cdef Accumulators column
+        cdef list opened = [], over = []
+        known = 0
+        for at in range(len(before.known)):
+            numbers[at] = self.numbers[<int64_t>before.known.data.as_longlongs[at]]
+            known += numbers[at].slices > 0
+        array.resize(left, known)
+        known = 0
+        for at in range(len(before.known)):
+            if numbers[at].slices:
+                left.data.as_longlongs[known] = numbers[at].last
+                known += 1
+        self.batch = before, len(self.keys), saved, left, [column.saved(left) for column in self.columns], opened, over
+        values = _numbers_of_each(self.columns, values, not self.keys)
+        try:
+            for at in range(len(keys)):
+                if cell_of[at] < 0:
+                    cell_of[at] = self.new_cell(keys[at])
+            for at in range(count):
+                number = &self.numbers[cell_of[of_key[at]]]
+                into = number.items % self.every
+                number.items += 1
+                if into == 0 or into == cut or not number.slices:
+                    slice = self.new_slice()
+                    opened.append(slice)
+                    self.append(cell_of[of_key[at]], slice)
+                    is_first[at] = 1
+                slices[at] = number.last
+                if into == last_into and number.items >= self.size:
+                    is_last[at] = 1
+                    end_of[windows], made_of[windows], length_of[windows] = number.items, number.first, number.slices
+                    windows += 1
+                    for each in range(min(skipped, number.slices)):
+                        over.append(number.first)
+                        number.first = self.behind[number.first]
+                        number.slices -= 1
+            _fold_each(self.columns, array_of_slices, begins, values)
+            if self.every < self.size:
+                self.merge(made_of[:windows], length_of, over, opened)
+            ends, made = ends[:windows], made[:windows]
+            arrays = _arrays_of(self.columns, made) if in_arrays else None
+            if arrays is not None:
+                return bytes(selected), ends, arrays, True
+            return bytes(selected), ends, [_accumulator(self.columns, self.several, slice) for slice in made], False
+        except BaseException:
+            self.take_back()
+            raise
+
+    cdef int merge(self, int64_t[::1] made, int64_t[::1] lengths, list over, list opened) except -1:
+        """Merge the slices of windows into slices that are over with the batch."""
+        cdef Py_ssize_t at
+        cdef int64_t into
+        cdef Accumulators column
+        for at in range(made.shape[0]):
+            into = self.new_slice()
+            opened.append(into)
+            over.append(into)
+            for column in self.columns:
+                column.merge_cells(into, made[at], lengths[at], self.behind)
+            made[at] = into
+        return 0
+
+    def take_back(self):
+        """Undo the last `add`."""
+        cdef _Before before
+        cdef array.array left
+        cdef bytes saved
+        cdef Accumulators column
+        cdef Py_ssize_t at
+        before, count, saved, left, accumulators, opened, _ = self.batch
+        for at in range(len(before.known)):
+            self.numbers[<int64_t>before.known.data.as_longlongs[at]] = (<_Numbered *>PyBytes_AS_STRING(saved))[at]
+        del self.keys[count:]
+        for column, each in zip(self.columns, accumulators):
+            column.restore(left, each)
+        for slice in opened:
+            self.release(slice)
+        self.batch = None
+
+    def keep(self):
+        """Keep what the last `add` has made; the slices before the open windows go."""
+        cdef Py_ssize_t at
+        _, count, _, _, _, _, over = self.batch
+        for at in range(count, len(self.keys)):
+            self.cells[self.keys[at]] = at
+        for slice in over:
+            self.release(slice)
+        self.batch = None
+
+    def absorb(self, key, tuple state not None):
+        """Take the state of a key: how many items it had, the accumulators of the full slices from the first window on
+        that is not full, and that of the last slice, or `empty`.
+        """
+        cdef int64_t cell = self.new_cell(key), slice
+        items, full, last = state
+        self.numbers[cell].items = items
+        for accumulator in full if last is self.empty else (*full, last):
+            slice = self.new_slice()
+            self.append(cell, slice)
+            _put_accumulator(self.columns, self.several, slice, accumulator)
+        self.cells[key] = cell
+
+    def clear(self):
+        """Forget all keys."""
+        cdef Py_ssize_t at
+        self.cells.clear()
+        self.keys.clear()
+        self.free = -1
+        for at in range(self.slices_room - 1, -1, -1):
+            self.release(at)
+
+    def entries(self, keys=None):
+        """The states of those of these keys that are here, by key, as they are for `absorb`; without keys of all."""
+        cdef dict found = {}
+        cdef int64_t slice
+        cdef _Numbered number
+        for key in self.keys if keys is None else keys:
+            cell = self.cells.get(key)
+            if cell is None:
+                continue
+            number = self.numbers[<int64_t>cell]
+            accumulators, slice = [], number.first
+            for _ in range(number.slices):
+                accumulators.append(_accumulator(self.columns, self.several, slice))
+                slice = self.behind[slice]
+            last = accumulators.pop() if accumulators else self.empty
+            found[key] = number.items, tuple(accumulators), last
+        return found
 
 
 cdef struct _Waiting:

@@ -443,6 +443,7 @@ def test_one_object_that_comes_behind_numbers_and_is_refilled_is_found(place: st
 FROM_SOME_ON: dict[str, Callable[[Any, Any], Any]] = {
     "outputs of a scan": lambda s, f: s.scan(key_of, 0, lambda state, number: (state + 1, f(number))),
     "values of reduce": lambda s, f: s.reduce(lambda number: number % 3, lambda left, right: f(right)),
+    "what windows collect": lambda s, f: s.window(drift.windows.tumbling(20)).aggregate(drift.agg.collect(of=f)),
 }
 
 

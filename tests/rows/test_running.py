@@ -29,7 +29,6 @@ from drift.columns.rows import Frame
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.accumulators import Aggregate
 from drift.flow.fields import function_of
-from drift.flow.opened import EMPTY
 from drift.flow.running import RunningStep
 from drift.flow.windows import NumberedStep
 from drift.machines.keyed import KeyedStage
@@ -423,15 +422,16 @@ def test_sums_of_windows_by_number_are_those_of_python(fares: list[float], numbe
 @given(tame.filter(len), st.integers(1, 3))
 def test_tame_rows_are_counted_into_windows_in_columns(rows: Rows, size: int) -> None:
     """Or the test above would compare nothing."""
-    states: dict[Any, Any] = {}
     step = NumberedStep(function_of("key", "zone"), drift.agg.mean("fare"), size, size)
-
-    def fetch(keys: Any) -> list[Any]:
-        return [states.get(key, EMPTY) for key in keys]
-
+    table = step.table
     for some in (rows, rows):
-        made = step.on_rows(step.key, Frame(pl.DataFrame(some, schema=SCHEMA)), fetch, states.update)
-        assert made is not None and len(made) == len(some)
+        batch = step.in_columns(Frame(pl.DataFrame(some, schema=SCHEMA)))
+        assert batch is not None
+        codes, keys, values, _ = batch
+        *ended, are_arrays = table.add(codes, keys, values, True)
+        table.keep()
+        made = step.windows_in_columns(codes, keys, *ended)
+        assert are_arrays and made is not None and len(made) == len(some)
 
 
 @given(st.lists(st.integers(-(2**62), 2**62) | st.sampled_from([0, 1, 2**61]), min_size=1), st.data())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from itertools import accumulate
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,24 @@ def test_what_a_batch_added_is_taken_back_where_a_result_raises(of: drift.window
         assert not any(made.metas for made in sent)
     ((failed,),) = (part.payloads for made in ports.values() for part in made)
     assert "ZeroDivisionError" in failed.message
+
+
+@pytest.mark.skipif(kernel is None, reason="it is the kernel's loop")
+def test_sums_that_became_objects_in_a_batch_that_is_taken_back_are_what_they_were() -> None:
+    assert kernel is not None
+    for table in (
+        kernel.Windows([kernel.Accumulators("sum", int, add)], several=False),
+        kernel.NumberedWindows(9, 9, None, [kernel.Accumulators("sum", int, add)], several=False),
+    ):
+        for number in (7, 2**70):
+            codes, keys = kernel.codes_of(["a"])
+            if isinstance(table, kernel.Windows):
+                table.add(codes, keys, [[number]], None, [1], ["a"], str)
+            else:
+                table.add(codes, keys, [[number]], False)
+            (table.keep if number == 7 else table.take_back)()
+        found = table.of(array("q", [0]))[2] if isinstance(table, kernel.Windows) else table.entries()["a"][2:]
+        assert list(found) == [7]
 
 
 def test_sessions_that_end_at_one_time_are_in_the_order_of_their_first_rows() -> None:
