@@ -135,6 +135,8 @@ def key_of_window(item: InWindow) -> tuple[Any, int]:
 class EachWindow(_ByValue, frozen=True):
     """A map: one copy of an item for each sliding window that it is in, the earliest first."""
 
+    gives_users: ClassVar = True  # the key, which is compared later
+
     user_function: Callable[[Any], Any]
     size: int
     every: int
@@ -151,6 +153,8 @@ class EachClosed(_ByValue, frozen=True):
     """The same for tumbling windows that both their ends belong to, or none of them: two copies of an item at an end,
     or no copy.
     """
+
+    gives_users: ClassVar = True
 
     user_function: Callable[[Any], Any]
     size: int

@@ -390,6 +390,8 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "key of a join": lambda s, f: s.join(s, f, how="left", within=(1, 1)),
     "key of a join as of a time": lambda s, f: s.join_as_of(s, f, direction="nearest"),
+    "key of an end in parts": lambda s, f: s.key_by(f).at_end(drift.agg.count(), parts=3),
+    "key of windows with both ends": lambda s, f: s.key_by(f).window(drift.windows.tumbling(3, closed="both")).count(),
     "about distinct": lambda s, f: s.at_end(drift.agg.approximate_distinct_count(of=f)),
     "then, of each row of a window": lambda s, f: (
         s.map(lambda number: {"n": number})
