@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drift_graph.errors import InputError
+from drift_kernel import kernel
 
 _kinds = pa.types
 _DAY_US = 24 * 3600 * 10**6
@@ -58,6 +59,8 @@ def payloads_of(
         return values[0]
     if payload == "tuple":
         return list(zip(*values)) if values else [()] * count
+    if kernel is not None:
+        return kernel.dicts_of([*names], values, count)
     return [dict(zip(names, row)) for row in zip(*values)] if values else [{} for _ in range(count)]
 
 

@@ -37,9 +37,13 @@ _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa
 
 
 class Tabular(Rows):
-    """Values that are made from the rows of a DataFrame of Polars."""
+    """Values that are made from the rows of a DataFrame of Polars.
 
-    __slots__ = ("_frame", "_whole", "_start", "_values", "_forms")
+    Attributes:
+        sample: of the values as they were made, if they were made and are watched.
+    """
+
+    __slots__ = ("_frame", "_whole", "_start", "_values", "_forms", "_sampling", "sample")
 
     def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
         self._frame = frame
@@ -47,6 +51,8 @@ class Tabular(Rows):
         self._start = start
         self._values: list[Any] | None = None
         self._forms: RowForms | None = None
+        self._sampling: Callable[[list[Any]], Any] | None = None
+        self.sample: Any = None
 
     def __len__(self) -> int:
         return self.frame.height
@@ -97,14 +103,14 @@ class Tabular(Rows):
         """The values, made once."""
         if self._values is None:
             self._values = self._made_values()
+            if self._sampling is not None:
+                self.sample = self._sampling(self._values)
         return self._values
 
-    def made(self, count: int) -> list[Any]:
-        return [] if self._values is None else self._values[:count]
-
-    def made_anew(self) -> list[Any]:
-        """The values, made once more."""
-        return self._made_values()
+    def watch(self, sample: Callable[[list[Any]], Any]) -> None:
+        self._sampling = sample
+        if self._values is not None and self.sample is None:
+            self.sample = sample(self._values)
 
     def _made_values(self) -> list[Any]:
         raise NotImplementedError
@@ -241,7 +247,10 @@ class Frame(Tabular):
     def in_order(self, order: Sequence[int]) -> Self:
         gathered, places = self._gathered, np.asarray(order, np.int64)
         made = Gathered([self._frame], places) if gathered is None else gathered.at(places)
-        return self._of(made.unless_few())
+        found = self._of(made.unless_few())
+        if self._values is not None:
+            found._values = list(map(self._values.__getitem__, places.tolist()))
+        return found
 
     def joined(self, others: Sequence[Self]) -> Self | None:
         every = [self, *others]

@@ -63,7 +63,7 @@ def as_source(name: str, value: Any) -> Source:
 
         if is_table(value):
             need("tables", f"source {name!r}, a {type(value).__name__},")
-            return TableSource(value, None, None)
+            return TableSource(value, "dict", None)
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, Source) for each in value):
         raise SettingsError(
             f"source {name!r} is given a {type(value).__name__} of {len(value)} sources; give each of them a source of "

@@ -28,7 +28,7 @@ from drift.sources.frames import Payload
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.paths import PathSource
 from drift.sources.positions import in_one_file, position_fields, position_lost
-from drift.sources.rows import Maker, RowsReader, check_payload, without
+from drift.sources.rows import Maker, RowsReader, check_payload, made_of, without
 from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError
 
@@ -58,8 +58,9 @@ def parquet(
         path: a file, a folder of files, or a pattern such as "flights/*.parquet", or a URL of these such as
             "s3://BUCKET/flights/*.parquet" (extra `cloud`); files are read in the order of their names.
         columns: to read, in this order; None for all.
-        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
-            for dicts that stay columns until a function asks for one (extra `columns`).
+        payload: "dict" of column names and values, which stay columns until a function asks for one (extra `columns`);
+            a "tuple" of the values, or the "value" of the only column. "rows": as "dict", or an error where a column
+            has no such type, as a map has none.
         hive: whether the folders in which a file is, such as day=2013-01-01/, are further columns, behind its own:
             texts, or of the Arrow types given by name. Of a folder all files NAME.parquet are read, however deep.
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
@@ -176,6 +177,8 @@ class ParquetSource(Diverting):
             raise InputError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
         wanted = names if self._columns is None else self._columns
         read = None if self._columns is None else [name for name in self._columns if name in own]
+        kinds = dict(zip(own, file.schema_arrow.types)) | {name: value.type for name, value in further.items()}
+        payload = made_of(self._payload, self._kind, pa.schema([(name, kinds[name]) for name in wanted]))
         in_parts = _in_parts(file.schema)
         if stored := [name for name in (own if read is None else read) if name in in_parts]:
             file.close()
@@ -189,7 +192,7 @@ class ParquetSource(Diverting):
             """Row groups before this row are not read."""
             group, groups, passed = 0, file.metadata.num_row_groups, 0
             size, is_damaged = _FIRST_ROWS, False
-            most = _BATCH_COLUMNS if self._payload == "rows" else _BATCH_ROWS
+            most = _BATCH_COLUMNS if payload == "rows" else _BATCH_ROWS
             while True:
                 while group < groups and rows >= passed + file.metadata.row_group(group).num_rows:
                     passed += file.metadata.row_group(group).num_rows
@@ -222,7 +225,7 @@ class ParquetSource(Diverting):
                         raise
                     size, is_damaged = _FIRST_ROWS if size > _FIRST_ROWS else 1, True
 
-        make = Maker(path, wanted, self._payload, self._kind)
+        make = Maker(path, wanted, payload, self._kind)
 
         def close() -> None:
             file.close()

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from drift.extras import is_installed, need
+from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.positions import check_mark, mark_of
-from drift.sources.rows import Maker, RowsReader, check_payload, without
+from drift.sources.rows import Maker, RowsReader, check_payload, made_of, without
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def table(frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "d
     Args:
         frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB, or anything else with
             Arrow's stream interface. For a DataFrame of Spark pass `frame.toArrow()`.
-        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
-            for dicts that stay columns until a function asks for one (extra `columns`).
+        payload: "dict" of column names and values, which stay columns until a function asks for one (extra `columns`);
+            a "tuple" of the values, or the "value" of the only column. "rows": as "dict", or an error where a column
+            has no such type, as a map has none.
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
 
     Raises:
@@ -63,16 +64,12 @@ def is_table(values: Any) -> bool:
 
 
 class TableSource(Diverting):
-    """
-    Args:
-        payload: None for rows, where the extra `columns` is installed and they can be of all types of the table, else
-            for dicts: a row is its dict.
-    """
+    """See `table`."""
 
     live = False
     guarantee = SourceGuarantee("from a position", "the number of a row, as long as the table is there")
 
-    def __init__(self, frame: Any, payload: Payload | None, kind: Any) -> None:
+    def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:
         if _is_read_once(frame):
             self.guarantee = SourceGuarantee("not at all", f"a {type(frame).__name__} is read once")
         self.read_once = frame if _is_read_once(frame) else None
@@ -83,7 +80,7 @@ class TableSource(Diverting):
     def open(self) -> Reader:
         name = f"the {type(self._frame).__name__}"
         stream = _Stream(name, self._frame)
-        payload = self._payload or ("rows" if _can_be_rows(stream.schema) else "dict")
+        payload = made_of(self._payload, self._kind, stream.schema)
         return _TableReader(
             name,
             stream.batches(),
@@ -128,21 +125,6 @@ def _has_texts(frame: Any) -> bool:
 
 def _is_read_once(frame: Any) -> bool:
     return type(frame).__name__ == "RecordBatchReader"
-
-
-def _can_be_rows(schema: pa.Schema) -> bool:
-    if not is_installed("columns") or len(set(schema.names)) < len(schema.names) or not schema.names:
-        return False
-    import pyarrow as pa
-
-    from drift.columns.rows import frame_of_batch
-
-    try:
-        empty = [each.combine_chunks() for each in schema.empty_table().columns]
-        frame_of_batch(schema.names, pa.RecordBatch.from_arrays(empty, schema=schema))
-    except (InputError, pa.ArrowException):
-        return False
-    return True
 
 
 class _Stream:

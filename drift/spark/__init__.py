@@ -27,8 +27,9 @@ def source(
         frame: each row is a payload; or a function that makes the DataFrame from a session. The rows are read twice,
             the first time for a sample of one percent: persist a DataFrame that is expensive to compute.
         payload: "dict" of column names and values, in the order of columns (what `drift.sources.csv` gives of a file
-            whose columns are all text), a "tuple" of the values, or the "value" of the only column; "rows" for dicts
-            that stay columns until a function asks for one (extra `columns`).
+            whose columns are all text), which stay columns until a function asks for one (extra `columns`); a "tuple"
+            of the values, or the "value" of the only column. "rows": as "dict", or an error where a column has no such
+            type, as a map has none.
         time: a column, or an expression as text, of whole numbers or timestamps (then in milliseconds since 1970): the
             time of each row, in place of the time function of the source's policy. Nothing is late in a DataFrame.
         order_by: columns by which the rows are numbered, for a source in arrival time. Rows that are equal in these

@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter, ne
+from operator import ne
 from typing import Any, Literal
 
 import msgspec
@@ -33,6 +33,7 @@ import xxhash
 from drift.arrow import payloads_of, python_values
 from drift.extras import need
 from drift.sources.frames import FrameSource, Payload
+from drift.sources.rows import made_of
 from drift.spark.batches import DDL
 from drift.spark.jobs import answer
 from drift.spark.kernels import Refused, Work, through_maps
@@ -191,15 +192,9 @@ class Reading:
 
     def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> list[bytes] | None:
         """The canonical bytes of the payloads of rows, if the columns' types allow to make them directly; else None."""
-        if self.payload == "rows" or not all(map(_is_plain, batch.columns[: len(self.columns)])):
+        if self.payload not in ("tuple", "value") or not all(map(_is_plain, batch.columns[: len(self.columns)])):
             return None
-        if self.payload != "dict":
-            return list(map(_encode, payloads))
-        names = sorted(self.columns, key=_encode)  # the order of a dict's entries in canonical bytes
-        if names == list(self.columns):
-            return list(map(_encode, payloads))
-        entries = zip(*(map(itemgetter(name), payloads) for name in names))
-        return [_encode(dict(zip(names, values))) for values in entries]
+        return list(map(_encode, payloads))
 
     def times(self, batch: pa.RecordBatch) -> list[int] | None:
         return python_values(batch.column(len(self.columns))) if self.timed else None
@@ -417,13 +412,14 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
     if source.payload in ("dict", "rows") and len(set(columns)) < len(columns):
         raise SettingsError(f"source {name!r}: two columns of the DataFrame have one name: {', '.join(columns)}")
     _check_types(name, frame)
+    payload = made_of(source.payload, None, arrow_schema(frame.schema))
     if source.time is not None and source.order_by:
         raise SettingsError(f"source {name!r}: time= puts rows in event time, order_by= in arrival time; give one")
     if source.order_by:
-        return Reading(name, rank, ArrivalTime(), source.payload, columns, True, rows), frame
+        return Reading(name, rank, ArrivalTime(), payload, columns, True, rows), frame
     if source.time is not None:
         event = policy if policy.reads_payloads else EventTime(_never)
-        return Reading(name, rank, event, source.payload, columns, True, rows), frame.withColumn(
+        return Reading(name, rank, event, payload, columns, True, rows), frame.withColumn(
             TIME, _millis(name, frame, source.time, event)
         )
     if not policy.reads_payloads:
@@ -432,7 +428,7 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
             f"came, drift.spark.source(frame, order_by=...), or give them a time: drift.spark.source(frame, time=...), "
             f"or times={{{name!r}: drift.EventTime(...)}}"
         )
-    return Reading(name, rank, policy, source.payload, columns, False, rows), frame
+    return Reading(name, rank, policy, payload, columns, False, rows), frame
 
 
 def _check_types(name: str, frame: Any) -> None:

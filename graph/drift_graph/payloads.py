@@ -81,6 +81,7 @@ class Rows:
     __slots__ = ()
 
     has_fields = True
+    sample: Any = None
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -177,13 +178,10 @@ class Rows:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
         raise NotImplementedError
 
-    def made(self, count: int) -> list[Any]:
-        """The first values, if the values were made of the columns; none if they were not, or are not made of them."""
-        return []
-
-    def made_anew(self) -> list[Any]:
-        """The values, made once more, if `made` gives any."""
-        raise NotImplementedError
+    def watch(self, sample: Callable[[list[Any]], Any]) -> None:
+        """Called before a function may change the values: if they are made of the columns, a sample of them is taken
+        when they are made, or now.
+        """
 
     def hashes(self) -> bytes:
         """The xxh64 of the canonical bytes of each row, 8 bytes big-endian, joined."""

@@ -26,6 +26,7 @@ import types
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from sys import getrefcount
@@ -272,15 +273,41 @@ class _SampleOfAll(Sample):
         for at, then in enumerate(self.data):
             values = self.value[at * _PIECE : (at + 1) * _PIECE]
             if _prints(values) != [then]:
-                try:
-                    before = list(_decode(then))
-                except (msgspec.DecodeError, ValueError, TypeError):  # of a hash, or of forms
-                    before = ["another value"] * len(values)
-                for was, value in zip(before, values):
-                    if _printed([was]) != _printed([value]):
-                        was_shown = was if was == "another value" else safe_text(repr, was, 200)
-                        return f"it was {was_shown} and is {safe_text(repr, value, 200)}"
+                with suppress(msgspec.DecodeError, ValueError, TypeError):  # of a hash, or of forms
+                    for was, value in zip(_decode(then), values):
+                        if _printed([was]) != _printed([value]):
+                            return f"it was {safe_text(repr, was, 200)} and is {safe_text(repr, value, 200)}"
         return "it is another value than before"
+
+
+class _SampleOfContents(Sample):
+    """All values that were handed out, dicts and lists of what nobody can change, and what was in them."""
+
+    __slots__ = ()
+
+    @property
+    def is_changed(self) -> bool:
+        return not self.data.are_same() and self._first() is not None
+
+    def _first(self) -> tuple[Any, Any] | None:
+        """The first value that differs from what it was, in front of it what it was; None if the bytes are the same."""
+        pairs = zip(self.data.before(), self.value)
+        return next((pair for pair in pairs if _bytes_of(pair[:1]) != _bytes_of(pair[1:])), None)
+
+    @property
+    def difference(self) -> str:
+        first = self._first()
+        assert first is not None
+        was, value = (safe_text(repr, each, 200) for each in first)
+        return f"it was {was} and is {value}"
+
+
+def _sample_of_all(values: list[Any]) -> Sample:
+    if kernel is not None:
+        contents = kernel.Contents(values, _UNCHANGEABLE)
+        if contents.is_known:
+            return _SampleOfContents(values, contents, "")
+    return _SampleOfAll(values, _prints(values), "")
 
 
 class _SampleOfRows(Sample):
@@ -299,12 +326,9 @@ class _SampleOfRows(Sample):
         return changed.difference
 
     def _changed(self) -> Sample | None:
-        """The first value that is not as its columns have it; None if all are, or none was made."""
-        made = self.value.made(len(self.value))
-        if not made:
-            return None
-        sample = _SampleOfAll(made, _prints(self.value.made_anew()), "")
-        return sample if sample.is_changed else None
+        """The sample of the values, if they are changed; None if not, or if none was made."""
+        sample: Sample | None = self.value.sample
+        return sample if sample is not None and sample.is_changed else None
 
 
 class Sampler:
@@ -324,6 +348,7 @@ class Sampler:
         """The values handed out now, and `more`, as they are; empty if nobody can change any of them."""
         samples: list[Sample] = []
         if are_rows(values):  # values that are made of these would be others than those that are handed out
+            values.watch(_sample_of_all)
             samples.append(_SampleOfRows(values, b"", ""))
             values = ()
         are_plain = are_unchangeable(values)
@@ -333,11 +358,12 @@ class Sampler:
         if not are_plain and tuple in set(map(type, values)):
             changeable = _changeable(values)
         changeable[:0] = _changeable(more)
-        if self._compared < SAMPLED_MAX:
+        sample = _sample_of_all(changeable)
+        if type(sample) is _SampleOfAll and self._compared < SAMPLED_MAX:
             first = map(_sample_of, changeable[: SAMPLED_MAX - self._compared])
             samples.extend(each for each in first if each is not None)
             self._compared += len(values)
-        samples.append(_SampleOfAll(changeable, _prints(changeable), ""))
+        samples.append(sample)
         return samples
 
 

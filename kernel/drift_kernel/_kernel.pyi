@@ -89,6 +89,10 @@ class Kernel(Protocol):
     ) -> None: ...
     def are_fresh(self, values: list[Any], kinds: frozenset[type]) -> bool: ...
 
+    def dicts_of(self, names: list[str], columns: list[list[Any]], count: int) -> list[dict[str, Any]]: ...
+
+    #: What is in values, and whether it still is; see there.
+    Contents: Any
     #: The step of a scan, whose results are noted; see there.
     NotedCalls: Any
 

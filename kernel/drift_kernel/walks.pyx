@@ -102,6 +102,123 @@ def are_fresh(list values not None, frozenset kinds not None):
     return True
 
 
+cdef class Contents:
+    """What is in values, as it is now: every dict, list and tuple in them, with its length, and every other object.
+
+    Why: what nobody can change is as it was if it is the same object; to compare it so takes a fifth of encoding it
+    twice. Another object in its place is no change yet if it is of the same value: who finds one asks for `before`.
+
+    Args:
+        kinds: types whose objects nobody can change.
+
+    Attributes:
+        is_known: whether the values are dicts, lists, tuples and objects of these kinds alone; if not, nothing is said.
+    """
+
+    cdef list values, noted
+    cdef frozenset kinds
+    cdef Py_ssize_t at
+    cdef readonly bint is_known
+
+    def __init__(self, list values not None, frozenset kinds not None):
+        self.values, self.noted, self.kinds, self.at = values, [], kinds, -1
+        self.is_known = self.walk(<PyObject *>values, 0) == 1
+
+    cdef int one(self, PyObject *value) except -1:
+        """1 if an object is noted now, or was at this place before; else 0."""
+        if self.at < 0:
+            self.noted.append(<object>value)
+            return 1
+        if self.at == _list_size(<PyObject *>self.noted) or _of_list(<PyObject *>self.noted, self.at) != value:
+            return 0
+        self.at += 1
+        return 1
+
+    cdef int length(self, Py_ssize_t count) except -1:
+        """The same of the length of what was noted last."""
+        if self.at < 0:
+            self.noted.append(count)
+            return 1
+        self.at += 1
+        return 1 if <Py_ssize_t>self.noted[self.at - 1] == count else 0
+
+    cdef int walk(self, PyObject *value, int deep) except -1:
+        cdef PyObject *kind = <PyObject *>Py_TYPE(<object>value)
+        cdef PyObject *key
+        cdef PyObject *inside
+        cdef Py_ssize_t at = 0
+        if self.one(value) == 0:
+            return 0
+        if kind == <PyObject *>str or kind == <PyObject *>int or kind == <PyObject *>float or kind == <PyObject *>bool:
+            return 1
+        if value == <PyObject *>None:
+            return 1
+        if deep > _TUPLES_MAX:
+            return 0
+        if kind == <PyObject *>dict:
+            if self.length(len(<dict>value)) == 0:
+                return 0
+            while _next_of_dict(value, &at, &key, &inside):
+                if self.walk(key, deep + 1) == 0 or self.walk(inside, deep + 1) == 0:
+                    return 0
+            return 1
+        if kind == <PyObject *>list:
+            if self.length(_list_size(value)) == 0:
+                return 0
+            for at in range(_list_size(value)):
+                if self.walk(_of_list(value, at), deep + 1) == 0:
+                    return 0
+            return 1
+        if kind == <PyObject *>tuple:
+            if self.length(_tuple_size(value)) == 0:
+                return 0
+            for at in range(_tuple_size(value)):
+                if self.walk(_of_tuple(value, at), deep + 1) == 0:
+                    return 0
+            return 1
+        return 1 if <object>kind in self.kinds else 0
+
+    def are_same(self):
+        """Whether all in the values is the same object as before."""
+        self.at = 0
+        return self.walk(<PyObject *>self.values, 0) == 1 and self.at == len(self.noted)
+
+    def before(self):
+        """The values as they were."""
+        self.at = 0
+        return self.built()
+
+    cdef object built(self):
+        cdef object found = self.noted[self.at]
+        cdef Py_ssize_t left
+        self.at += 1
+        if type(found) is not dict and type(found) is not list and type(found) is not tuple:
+            return found
+        left = self.noted[self.at]
+        self.at += 1
+        if type(found) is dict:
+            made = {}
+            for _ in range(left):
+                key = self.built()
+                made[key] = self.built()
+            return made
+        parts = [self.built() for _ in range(left)]
+        return parts if type(found) is list else tuple(parts)
+
+
+def dicts_of(list names not None, list columns not None, Py_ssize_t count):
+    """A dict of the names for each of so many rows of columns."""
+    cdef list made = []
+    cdef dict row
+    cdef Py_ssize_t at, column
+    for at in range(count):
+        row = {}
+        for column in range(len(names)):
+            row[names[column]] = (<list>columns[column])[at]
+        made.append(row)
+    return made
+
+
 def called(function not None, list values not None, bint unsigned):
     """Call a function with each value, up to the call that raises.
 

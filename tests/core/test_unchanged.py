@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift_graph import unchanged
+from drift_graph.canonical import stored
 from drift_graph.unchanged import Sampler, are_fresh, are_unchangeable
 
 
@@ -670,3 +671,75 @@ def test_the_kernel_and_its_twin_know_the_same_values_to_be_unchangeable(values:
         assert are_unchangeable(values) == expected
     except RecursionError:
         assert expected is None
+
+
+_scalars = st.sampled_from([None, True, False, 0, 1, 1.0, -0.0, 0.0, 10**20, "a", "", b"a", 7001, "long enough"])
+_nested = st.recursive(
+    _scalars,
+    lambda inside: (
+        st.lists(inside, max_size=3)
+        | st.lists(inside, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from(["a", "b", 1]), inside, max_size=3)
+    ),
+)
+
+
+def _changed_once(value: Any, choose: Callable[[int], int], other: Any) -> None:
+    """Change one place, at any depth, or nothing."""
+    if type(value) is tuple and value:
+        _changed_once(value[choose(len(value))], choose, other)
+    elif type(value) in (list, dict) and value:
+        at = list(value)[choose(len(value))] if type(value) is dict else choose(len(value))
+        if choose(3):
+            _changed_once(value[at], choose, other)
+        elif choose(3):
+            value[at] = other
+        else:
+            del value[at]
+    elif type(value) is list:
+        value.append(other)
+    elif type(value) is dict:
+        value["a"] = other
+
+
+@given(st.lists(_nested, min_size=1, max_size=4), st.data())
+def test_a_change_anywhere_is_found_and_another_object_of_the_same_value_is_none(values: list[Any], data: Any) -> None:
+    before = copy.deepcopy(values)
+    samples = Sampler().sample(values)
+    for value in values:
+        _changed_once(value, lambda count: data.draw(st.integers(0, count - 1)), data.draw(_nested))
+    is_changed = [*map(stored, values)] != [*map(stored, before)]
+    assert any(sample.is_changed for sample in samples) == is_changed
+    said = {f"it was {was!r} and is {value!r}" for was, value in zip(before, values) if type(value) is not tuple}
+    of_tuples = any(type(value) is tuple for value in values)
+    for sample in samples:
+        assert not sample.is_changed or of_tuples or sample.difference in said or unchanged.kernel is None
+
+
+def test_what_has_other_objects_is_encoded_and_what_has_none_is_not() -> None:
+    contents = unchanged.kernel and unchanged.kernel.Contents
+    if contents is None:
+        pytest.skip("the kernel is not there")
+    kinds = unchanged._UNCHANGEABLE
+    assert contents([{"a": [1, (2, "b")]}], kinds).is_known and not contents([{"a": {1}}], kinds).is_known
+    row = {"a": 10**9, "b": [10**9 + 1]}
+    found = contents([row], kinds)
+    assert found.are_same() and found.before() == [row] and found.before()[0] is not row
+    row["a"] = int("1000000000")
+    assert not found.are_same() and found.before() == [row]
+
+
+@pytest.mark.parametrize("batch_items", [1, 3, 100])
+def test_rows_that_a_function_changes_are_found_whoever_had_them_before(batch_items: int) -> None:
+    """Rows that were made for a time function are those that the next function gets."""
+    pl = pytest.importorskip("polars")
+
+    def rename(row: dict[str, Any]) -> int:
+        row["n"] = -row["n"]
+        return 1
+
+    graph = drift.Graph("rows")
+    graph.source("in", time=drift.EventTime(lambda row: row["at"], lateness=9)).map(rename).sink("out")
+    frame = pl.DataFrame({"at": [3, 1, 2, 5, 4], "n": [1, 2, 3, 4, 5]})
+    with pytest.raises(drift.ImpureStep, match=r"it was \{'at': \d, 'n': \d\} and is \{'at': \d, 'n': -\d\}"):
+        drift.run(graph, {"in": frame}, batch_items=batch_items).finish()

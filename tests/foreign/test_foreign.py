@@ -193,6 +193,7 @@ def test_files_of_other_programs_give_their_values_or_a_refusal(name: str) -> No
     path, expected = FOLDER / f"{name}.parquet", FILES[name]
     of_dicts, of_rows = (expected[0], Refused([], expected[1])) if type(expected) is tuple else (expected, expected)
     check(sources.parquet(path), of_dicts)  # type: ignore[arg-type]
+    check(sources.parquet(path, type=dict), of_dicts)  # type: ignore[arg-type]
     check(sources.parquet(path, payload="rows"), of_rows)  # type: ignore[arg-type]
 
 

@@ -44,9 +44,10 @@ BAD: dict[str, tuple[pa.Array, str, Any]] = {
 SOURCES: dict[str, Callable[[pa.Table, Path], Any]] = {
     "arrow": lambda table, path: table,
     "tuples": lambda table, path: drift.sources.table(table, payload="tuple"),
-    "dicts": lambda table, path: drift.sources.table(table, payload="dict"),
+    "dicts": lambda table, path: drift.sources.table(table, type=dict),
     "rows": lambda table, path: drift.sources.table(table, payload="rows"),
     "parquet": lambda table, path: drift.sources.parquet(written(table, path)),
+    "parquet, dicts": lambda table, path: drift.sources.parquet(written(table, path), type=dict),
     "parquet, rows": lambda table, path: drift.sources.parquet(written(table, path), payload="rows"),
 }
 
@@ -64,7 +65,7 @@ def table_of(bad: str) -> pa.Table:
 
 
 def read(source: Any, items_max: int) -> list[Any]:
-    source = source if hasattr(source, "open") else TableSource(source, None, None)
+    source = source if hasattr(source, "open") else TableSource(source, "dict", None)
     reader = source.diverting("s").open()
     found: list[Any] = []
     while (payloads := reader.read(items_max)) is not None:
@@ -161,8 +162,8 @@ def test_numbers_of_rows_that_were_left_out_are_no_loss() -> None:
 
 def test_booleans_in_bytes_are_booleans() -> None:
     column = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1, None], pa.int8()))
-    for payload in ("dict", "rows"):
-        rows = read(drift.sources.table(pa.table({"b": column}), payload=payload), 9)  # type: ignore[arg-type]
+    for kind in (dict, None):
+        rows = read(drift.sources.table(pa.table({"b": column}), type=kind), 9)
         assert repr([row["b"] for row in rows]) == "[False, True, None]"
 
 
