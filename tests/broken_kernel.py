@@ -8,11 +8,13 @@ _HASH, _ENCODE, _ARROW, _KEYS, _LOOPS, _WALKS = (
     f"kernel/drift_kernel/{name}"
     for name in ("hash.h", "encode.pyx", "arrow.pyx", "keys.pyx", "loops.pyx", "walks.pyx")
 )
+_UNCHANGED, _ROWS = "graph/drift_graph/unchanged.py", "drift/columns/rows.py"
 _PROLONGING = "drift/machines/sessions.py"
 SESSIONS = ("tests/rows/test_session_rows.py",)
 _OBJECTS = "the harness draws few sessions"
 KERNEL = ("tests/core/test_compiled.py",)
 ROWS = ("tests/core/test_compiled.py", "-k", "columns")
+CHANGED = ("tests/core/test_unchanged.py", "-k", "anywhere or other_objects or whoever")
 KEPT = ("tests/core/test_unchanged.py", "-k", "keeps_a_part")
 UNCHANGED = ("tests/core/test_unchanged.py", "-k", "kernel")
 _OPENING = "drift/machines/windowing.py"
@@ -25,6 +27,20 @@ REFILLED = ("tests/core/test_unchanged.py", "-k", "from_some_item")
 BATCHES = ("tests/machines/test_logics.py",)
 
 BREAKAGES: list[Breakage] = [
+    *(
+        one(name, file, old, new, CHANGED, _QUIET)
+        for name, file, old, new in (
+            (
+                "how long a list was is not asked",
+                _WALKS,
+                "1 if <Py_ssize_t>self.noted[self.at - 1] == count else 0",
+                "1",
+            ),
+            ("another object is a change", _UNCHANGED, " and self._first() is not None", ""),
+            ("rows that were made before are not watched", _ROWS, "self.sample = sample(self._values)", "pass"),
+            ("rows are watched once they are made", _ROWS, "self.sample = self._sampling(self._values)", "pass"),
+        )
+    ),
     one(
         "each field is read from the place of the first",
         _ENCODE,

@@ -145,8 +145,8 @@ BREAKAGES = [
             (
                 "values are compared now and then",
                 _UNCHANGED,
-                "samples.append(_SampleOfAll(",
-                "0 and samples.append((",
+                "        samples.append(sample)\n        return",
+                "        return",
                 "thousands",
             ),
             (
@@ -217,8 +217,8 @@ BREAKAGES = [
     one(
         "dicts of rows that a function changed are not looked at",
         "drift/columns/rows.py",
-        "        return [] if self._values is None else self._values[:count]\n",
-        "        return []\n",
+        "        self._sampling = sample\n",
+        "        return\n",
         ("tests/rows/test_rows_unchanged.py", "-k", "not zeromq"),
         NO_TWINS,
     ),
