@@ -15,7 +15,7 @@ slices do not hold the number of items of each window.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -132,10 +132,15 @@ def key_of_window(item: InWindow) -> tuple[Any, int]:
     return item.key, item.start
 
 
+def _keys_of(families: Sequence[Sequence[InWindow]]) -> list[Any]:
+    return [item.key for family in families for item in family]
+
+
 class EachWindow(_ByValue, frozen=True):
     """A map: one copy of an item for each sliding window that it is in, the earliest first."""
 
     gives_users: ClassVar = True  # the key, which is compared later
+    of_users: ClassVar = staticmethod(_keys_of)
 
     user_function: Callable[[Any], Any]
     size: int
@@ -155,6 +160,7 @@ class EachClosed(_ByValue, frozen=True):
     """
 
     gives_users: ClassVar = True
+    of_users: ClassVar = staticmethod(_keys_of)
 
     user_function: Callable[[Any], Any]
     size: int

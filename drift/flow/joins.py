@@ -62,6 +62,7 @@ class OfSide(_ByValue, MapsEach, frozen=True):
     """A payload as (side, key, payload); side 0 is the left. Keys with None are those of no other item."""
 
     gives_users: ClassVar = True  # the key, which is compared later
+    of_users: ClassVar = staticmethod(lambda results: [key for _, key, _ in results])
     nulls_equal: ClassVar = False
 
     side: int

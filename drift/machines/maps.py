@@ -216,6 +216,8 @@ class _MapStep:
         """
         if not self._gives_users or self._returned.is_watched or are_rows(results):
             return True
+        if (of_users := field_of(self.operator.function, "of_users")) is not None:
+            results, payloads = of_users(results), ()
         self.is_plain_so_far = are_unchangeable(results)
         self._returned.is_watched = not self.is_plain_so_far and not are_fresh(results, payloads)
         return not self._returned.is_watched
