@@ -134,13 +134,13 @@ BREAKAGES = [
     of_servers(
         "a reading to the end ends behind a pause where it ended before",
         _FEED,
-        "            if not self._is_complete and isinstance(reader, Ending):\n",
-        "            if False:\n",
+        "        if not self._is_complete and isinstance(reader, Ending):\n",
+        "        if False:\n",
     ),
     of_servers(
         "a batch of Kafka behind a live run ends where the live one began",
         "drift/sources/offsets.py",
-        "            str(partition): [offset, None if self._live else self.ends.get(partition, offset)]\n",
+        "            str(partition): [offset, None if self._has_no_end else self.ends.get(partition, offset)]\n",
         "            str(partition): [offset, self.ends.get(partition, offset)]\n",
     ),
     of_servers(

@@ -193,8 +193,8 @@ BREAKAGES = [
     one(
         "a partition that was added is begun at its end",
         "drift/sources/offsets.py",
-        "            self.next[partition] = self._found[partition].first\n",
-        "            self.next[partition] = self._found[partition].end\n",
+        "self.next[partition], self.ends[partition] = found.first,",
+        "self.next[partition], self.ends[partition] = found.end,",
         SOURCES,
         NO_SERVERS,
     ),
