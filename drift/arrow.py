@@ -102,7 +102,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
 
 def check_schema(name: str, schema: pa.Schema) -> None:
-    """Of a table. Raises InputError: a column is of a type of which no more than its numbers would be taken."""
+    """Of a table. Raises InputError: of the type of a column Python has no value, or no more than its numbers."""
     for field in schema:
         is_known = isinstance(field.type, pa.BaseExtensionType)
         of = (
@@ -110,6 +110,11 @@ def check_schema(name: str, schema: pa.Schema) -> None:
         )
         if of in _NUMBERED:
             raise InputError(f"column {field.name!r} of {name} has {_NUMBERED[of]}")
+        if any(map(_kinds.is_interval, inside(field.type))):
+            raise InputError(
+                f"column {field.name!r} of {name} has intervals of months, days and nanoseconds (INTERVAL in SQL), of "
+                f"which Python has no value: cast it to text, or to a number, as epoch(column) is one in DuckDB"
+            )
 
 
 def common_column(column: pa.Array) -> pa.Array:

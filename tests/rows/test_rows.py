@@ -30,6 +30,7 @@ from drift_graph import payloads
 from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
 from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, SinkError, StepError
 from drift_graph.metas import Metas
+from drift_kernel import kernel
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-40, 300),
@@ -491,7 +492,7 @@ def test_outputs_take_columns_as_they_are(how: str, tmp_path: Path, monkeypatch:
         outputs.append(exported(run, how, folder))
     assert outputs[0].equals(outputs[1], null_equal=True)
     assert outputs[0].height == sum(row["at"] > 9 for row in many_rows())
-    assert sum(made) < 1000  # of samples
+    assert sum(made) < 1000 or kernel is None  # of samples; what has no kernel is made of values
 
 
 LINES = {
@@ -535,7 +536,7 @@ def test_files_of_rows_are_those_of_dicts(
     assert found[0] == found[1] and found[0][0].count(b"\n") >= 2000
     assert bool(found[0][1]) == ("nan" in names and how == "jsonl")
     if names == list(LINES):
-        assert sum(made) < 1000  # of samples
+        assert sum(made) < 1000 or kernel is None
 
 
 def test_outputs_of_columns_take_the_columns_that_are_named() -> None:

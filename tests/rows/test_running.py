@@ -577,7 +577,7 @@ def test_fields_of_rows_are_read_without_their_dicts(tie: str | None, monkeypatc
     monkeypatch.setattr(rows_module, "payloads_of", counted)
     source = drift.sources.table(pl.DataFrame(rows), payload="rows")
     assert drift.run(graph, {"rows": source}, batch_items=256).finish().digest == expected
-    assert tie is None or sum(made) < 500  # a sample of each batch
+    assert tie is None or sum(made) < 500 or kernel is None  # a sample of each batch
 
 
 def test_what_follows_takes_the_fields_and_the_rows() -> None:

@@ -176,3 +176,13 @@ def test_rows_of_a_lake_are_diverted_one_by_one(tmp_path: Path) -> None:
     found = [item.payload for item in drift.run(graph, {"s": drift.sources.delta(tmp_path / "t")})]
     assert [each.get("d") for each in found] == [[datetime.date(1970, 1, 1)], None, [datetime.date(1970, 1, 2)]]
     assert "column 'd'" in found[1]["error"] and "row 2" in found[1]["location"]
+
+
+@pytest.mark.parametrize("kind", [pa.month_day_nano_interval(), pa.list_(pa.month_day_nano_interval())])
+@pytest.mark.parametrize("form", ["arrow", "tuples", "dicts"])
+def test_a_column_of_intervals_is_refused_with_what_to_cast_it_to(kind: pa.DataType, form: str, tmp_path: Path) -> None:
+    table = pa.table({"i": pa.array([None], kind)})
+    with pytest.raises(
+        drift.InputError, match=r"column 'i' of .* has intervals .*\(INTERVAL in SQL\).*: cast it to text"
+    ):
+        read(SOURCES[form](table, tmp_path), 9)
