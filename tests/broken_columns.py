@@ -614,7 +614,7 @@ BREAKAGES: list[Breakage] = [
         "an open window by number is stored empty",
         _LOOPS,
         "last = accumulators.pop() if accumulators else self.empty",
-        "last = self.empty",
+        "accumulators, last = accumulators[:-1], self.empty",
         BY_NUMBER,
         _UNSEEN,
     ),
