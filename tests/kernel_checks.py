@@ -81,6 +81,7 @@ def check(rounds: int) -> None:
         ("windows by number", by_number),
         ("memory", memory),
         ("keys", keys),
+        ("contents", contents),
     ):
         drawn = random.Random(f"{name} {rounds}")
         for number in range(rounds):
@@ -588,6 +589,8 @@ def memory(kernel: Any, drawn: random.Random) -> None:
         lambda: [kernel.Stamps().add(times, each) for each in (ties, many)],
         lambda: kernel.late_of(times, 2, 0, 1),
         lambda: loops(kernel),
+        lambda: kernel.Contents(values, frozenset({set})).before(),
+        lambda: kernel.dicts_of(["a", "b"], [[1] * 90, [2] * 90], 90),
     ]
     for call in calls:
         expected = call()
@@ -652,17 +655,39 @@ def keys(kernel: Any, drawn: random.Random) -> None:
         assert total == sum(at for at, text in enumerate(texts) if text == key) if len(texts) < 50 else total >= 0
 
 
+def contents(kernel: Any, drawn: random.Random) -> None:
+    """What is in values, before and after one more is in the list; and dicts of columns."""
+    some = [value(drawn) for _ in range(3)]
+    found = kernel.Contents(some, frozenset({bytes, object, complex}))
+    if found.is_known:
+        assert found.are_same() and repr(found.before()) == repr(some)
+        some.append(drawn.choice(some))
+        assert not found.are_same() and repr(found.before()) == repr(some[:3])
+    else:
+        assert _outcome(found.before)[0] is ValueError
+    names = [f"{at}" for at in range(drawn.randrange(20))]
+    columns = [[at * 1000 + row for row in range(drawn.choice([9, 10]))] for at in range(len(names))]
+    assert kernel.dicts_of(names, columns, 9) == [
+        dict(zip(names, row)) for row in zip(*(column[:9] for column in columns))
+    ] + [{} for _ in range(0 if names else 9)]
+
+
 def leaks() -> None:
     """As many blocks are left after many calls as after few; with Python's own memory, which counts them."""
     drawn = random.Random(0)
     some = [value(drawn) for _ in range(40)]
     from drift_graph import canonical as forms
+    from drift_kernel import kernel
+
+    assert kernel is not None
 
     def calls() -> None:
         for each in some:
             _outcome(forms.canonical, each)
             _outcome(forms.stored_each, [each, each])
             _outcome(forms.hash64_each, [each])
+            _outcome(kernel.Contents([each], frozenset({bytes})).before)
+            kernel.dicts_of(["a"], [[each]], 1)
 
     for _ in range(3):
         calls()

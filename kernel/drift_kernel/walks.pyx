@@ -184,7 +184,9 @@ cdef class Contents:
         return self.walk(<PyObject *>self.values, 0) == 1 and self.at == len(self.noted)
 
     def before(self):
-        """The values as they were."""
+        """The values as they were. Raises ValueError: they are not known."""
+        if not self.is_known:
+            raise ValueError("of these values not all is noted")
         self.at = 0
         return self.built()
 
