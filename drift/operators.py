@@ -209,7 +209,26 @@ class BatchStep(LibraryFunction):
         raise NotImplementedError
 
 
-class NumbersWindows(BatchStep):
+class FoldsRows(LibraryFunction):
+    """A function for items of windows, which a loop of the kernel adds to accumulators, by key."""
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        """Whether accumulators are tuples; and the aggregate of each part of them, with its kind, see
+        `drift.columns.aggregates.Kind`; None of any other.
+        """
+        raise NotImplementedError
+
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
+        """The number of each row's key, the keys, and of each part the values, and of how many each is the sum and so
+        on, None of one; None if they are not in columns.
+        """
+        return None
+
+
+class NumbersWindows(FoldsRows, BatchStep):
     """A step whose outputs are windows of so many items of a key, or none.
 
     Attributes:
@@ -221,15 +240,6 @@ class NumbersWindows(BatchStep):
     @property
     def table(self) -> Any:
         raise NotImplementedError
-
-    @property
-    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """See `OpensWindows`."""
-        raise NotImplementedError
-
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
-        """See `OpensWindows`."""
-        return None
 
     def windows(
         self, payloads: Sequence[Any], selected: bytes, ends: Sequence[int], accumulators: Sequence[Any]
@@ -433,7 +443,7 @@ class TakesEach(ProcessFunction):
         raise NotImplementedError
 
 
-class OpensWindows(ProcessFunction):
+class OpensWindows(FoldsRows, ProcessFunction):
     """A process's function for items that only adds the item to the key's open window.
 
     All items of a key whose windows end at the same time are in one window, and no others. The initial state is that
@@ -458,19 +468,6 @@ class OpensWindows(ProcessFunction):
     def fields_of_key(self) -> Sequence[str] | None:
         """The names of the fields that are the key; None where it is something else, or there are no aggregates of
         columns.
-        """
-        return None
-
-    @property
-    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """Whether accumulators are tuples; and the aggregate of each part of them, with its kind, see
-        `drift.columns.aggregates.Kind`; None of any other.
-        """
-        raise NotImplementedError
-
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
-        """The number of each row's key, the keys, and of each part the values, and of how many each is the sum and so
-        on, None of one; None if they are not in columns.
         """
         return None
 
@@ -542,7 +539,7 @@ class JoinsRows(ProcessFunction):
         raise NotImplementedError
 
 
-class ProlongsWindows(ProcessFunction):
+class ProlongsWindows(FoldsRows, ProcessFunction):
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
 
     The state of an open window is (time of its first item, of its last one, accumulator), the initial state that of no
@@ -564,15 +561,6 @@ class ProlongsWindows(ProcessFunction):
     ) -> list[Any]:
         """The outputs of windows by their first and last times, their accumulators and their keys."""
         raise NotImplementedError
-
-    @property
-    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """See `OpensWindows`."""
-        raise NotImplementedError
-
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
-        """See `OpensWindows`."""
-        return None
 
     def windows(self, keys: list[Any], firsts: Any, lasts: Any, accumulators: list[Any]) -> Rows | None:
         """The outputs of windows by their first and last times and the accumulators of each part, in arrays; None if

@@ -132,45 +132,45 @@ def key_of_window(item: InWindow) -> tuple[Any, int]:
     return item.key, item.start
 
 
-def _keys_of(families: Sequence[Sequence[InWindow]]) -> list[Any]:
-    return [item.key for family in families for item in family]
-
-
-class EachWindow(_ByValue, frozen=True):
-    """A map: one copy of an item for each sliding window that it is in, the earliest first."""
+class _Copies(_ByValue, frozen=True):
+    """A map: one copy of an item for each window that it is in, the earliest first."""
 
     gives_users: ClassVar = True  # the key, which is compared later
-    of_users: ClassVar = staticmethod(_keys_of)
+    of_users: ClassVar = staticmethod(lambda families: [item.key for family in families for item in family])
 
     user_function: Callable[[Any], Any]
     size: int
-    every: int
-    offset: int
 
     def __call__(self, payload: Any, time: int) -> list[InWindow]:
         key = self.user_function(payload)
+        return [InWindow(key, start, payload) for start in self.starts(time)]
+
+    def starts(self, time: int) -> Sequence[int]:
+        """The starts of the windows that this time is in."""
+        raise NotImplementedError
+
+
+class EachWindow(_Copies, frozen=True):
+    """Of sliding windows."""
+
+    every: int
+    offset: int
+
+    def starts(self, time: int) -> Sequence[int]:
         last = time - (time - self.offset) % self.every
         first = last - (last - time + self.size - 1) // self.every * self.every
-        return [InWindow(key, start, payload) for start in range(first, last + 1, self.every)]
+        return range(first, last + 1, self.every)
 
 
-class EachClosed(_ByValue, frozen=True):
-    """The same for tumbling windows that both their ends belong to, or none of them: two copies of an item at an end,
-    or no copy.
-    """
+class EachClosed(_Copies, frozen=True):
+    """Of tumbling windows that both their ends belong to, or none of them: two at an end, or none."""
 
-    gives_users: ClassVar = True
-    of_users: ClassVar = staticmethod(_keys_of)
-
-    user_function: Callable[[Any], Any]
-    size: int
     offset: int
     has_ends: bool
 
-    def __call__(self, payload: Any, time: int) -> list[InWindow]:
-        key, into = self.user_function(payload), (time - self.offset) % self.size
-        starts = [time - into] if into else [time - self.size, time] if self.has_ends else []
-        return [InWindow(key, start, payload) for start in starts]
+    def starts(self, time: int) -> Sequence[int]:
+        into = (time - self.offset) % self.size
+        return [time - into] if into else [time - self.size, time] if self.has_ends else []
 
 
 class OneWindow(_ByValue, frozen=True):

@@ -243,7 +243,7 @@ class _MapStep:
             counts, rows = results.members
             if type(counts) is not bytes:
                 return self._with_children(metas, suffix, counts, rows, diffs)
-            return _with(batch, counts if 0 in counts else None, suffix + self.only_child, rows)
+            return _with_payloads(batch, counts if 0 in counts else None, suffix + self.only_child, rows)
         return self._flat(metas, suffix, results, diffs)
 
     def selected(self, metas: Metas, payloads: Any) -> bytes:
@@ -417,17 +417,17 @@ class _Chain:
         except BaseException as raised:
             pass_interrupts(raised)
             return None
-        return None if found is None else _with(batch, found[0], batch.suffix + self._suffix, found[1])
+        return None if found is None else _with_payloads(batch, found[0], batch.suffix + self._suffix, found[1])
 
 
 def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes) -> _Batch:
     """The items for which `selected` has a 1, or all."""
     if selected is None or 0 not in selected:
         return batch._replace(suffix=suffix)
-    return _with(batch, selected, suffix, chosen(batch.payloads, selected))
+    return _with_payloads(batch, selected, suffix, chosen(batch.payloads, selected))
 
 
-def _with(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any) -> _Batch:
+def _with_payloads(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any) -> _Batch:
     """The items for which `selected` has a 1, or all, with these payloads."""
     metas, _, _, diffs = batch
     if selected is None:

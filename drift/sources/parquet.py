@@ -28,7 +28,7 @@ from drift.sources.frames import Payload
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.paths import PathSource
 from drift.sources.positions import in_one_file, position_fields, position_lost
-from drift.sources.rows import Maker, RowsReader, check_payload, made_of, without
+from drift.sources.rows import Maker, RowsReader, check_payload, resolved_payload, without
 from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError
 
@@ -178,7 +178,7 @@ class ParquetSource(Diverting):
         wanted = names if self._columns is None else self._columns
         read = None if self._columns is None else [name for name in self._columns if name in own]
         kinds = dict(zip(own, file.schema_arrow.types)) | {name: value.type for name, value in further.items()}
-        payload = made_of(self._payload, self._kind, pa.schema([(name, kinds[name]) for name in wanted]))
+        payload = resolved_payload(self._payload, self._kind, pa.schema([(name, kinds[name]) for name in wanted]))
         in_parts = _in_parts(file.schema)
         if stored := [name for name in (own if read is None else read) if name in in_parts]:
             file.close()

@@ -196,8 +196,8 @@ class Maker:
         return tuple(values) if self._payload == "tuple" else dict(zip(self._columns, values))
 
 
-def made_of(payload: Payload, kind: Any, schema: pa.Schema) -> Payload:
-    """What payloads of columns are made: dicts that are not converted stay columns, where these have all their types.
+def resolved_payload(payload: Payload, kind: Any, schema: pa.Schema) -> Payload:
+    """What `payload=` is for a table: dicts that are not converted are rows, if these have all its types.
 
     Why: a row is its dict, so nothing that is given of it differs; what takes columns takes a fraction of the time.
     """

@@ -18,7 +18,7 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.positions import check_mark, mark_of
-from drift.sources.rows import Maker, RowsReader, check_payload, made_of, without
+from drift.sources.rows import Maker, RowsReader, check_payload, resolved_payload, without
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class TableSource(Diverting):
     def open(self) -> Reader:
         name = f"the {type(self._frame).__name__}"
         stream = _Stream(name, self._frame)
-        payload = made_of(self._payload, self._kind, stream.schema)
+        payload = resolved_payload(self._payload, self._kind, stream.schema)
         return _TableReader(
             name,
             stream.batches(),

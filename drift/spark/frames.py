@@ -33,7 +33,7 @@ import xxhash
 from drift.arrow import payloads_of, python_values
 from drift.extras import need
 from drift.sources.frames import FrameSource, Payload
-from drift.sources.rows import made_of
+from drift.sources.rows import resolved_payload
 from drift.spark.batches import DDL
 from drift.spark.jobs import answer
 from drift.spark.kernels import Refused, Work, through_maps
@@ -412,7 +412,7 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
     if source.payload in ("dict", "rows") and len(set(columns)) < len(columns):
         raise SettingsError(f"source {name!r}: two columns of the DataFrame have one name: {', '.join(columns)}")
     _check_types(name, frame)
-    payload = made_of(source.payload, None, arrow_schema(frame.schema))
+    payload = resolved_payload(source.payload, None, arrow_schema(frame.schema))
     if source.time is not None and source.order_by:
         raise SettingsError(f"source {name!r}: time= puts rows in event time, order_by= in arrival time; give one")
     if source.order_by:

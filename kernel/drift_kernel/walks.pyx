@@ -51,6 +51,8 @@ cdef extern from "Python.h":
     Py_ssize_t _list_size "PyList_GET_SIZE"(PyObject *values) noexcept
     PyObject *_of_tuple "PyTuple_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
     Py_ssize_t _tuple_size "PyTuple_GET_SIZE"(PyObject *values) noexcept
+    PyObject *_of_sequence "PySequence_Fast_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept  # a list or a tuple
+    Py_ssize_t _sequence_size "PySequence_Fast_GET_SIZE"(PyObject *values) noexcept
     bint _next_of_dict "PyDict_Next"(PyObject *rows, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
 
 
@@ -162,18 +164,11 @@ cdef class Contents:
                 if self.walk(key, deep + 1) == 0 or self.walk(inside, deep + 1) == 0:
                     return 0
             return 1
-        if kind == <PyObject *>list:
-            if self.length(_list_size(value)) == 0:
+        if kind == <PyObject *>list or kind == <PyObject *>tuple:
+            if self.length(_sequence_size(value)) == 0:
                 return 0
-            for at in range(_list_size(value)):
-                if self.walk(_of_list(value, at), deep + 1) == 0:
-                    return 0
-            return 1
-        if kind == <PyObject *>tuple:
-            if self.length(_tuple_size(value)) == 0:
-                return 0
-            for at in range(_tuple_size(value)):
-                if self.walk(_of_tuple(value, at), deep + 1) == 0:
+            for at in range(_sequence_size(value)):
+                if self.walk(_of_sequence(value, at), deep + 1) == 0:
                     return 0
             return 1
         return 1 if <object>kind in self.kinds else 0

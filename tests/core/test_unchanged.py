@@ -752,3 +752,23 @@ def test_rows_that_a_function_changes_are_found_whoever_had_them_before(batch_it
     frame = pl.DataFrame({"at": [3, 1, 2, 5, 4], "n": [1, 2, 3, 4, 5]})
     with pytest.raises(drift.ImpureStep, match=r"it was \{'at': \d, 'n': \d\} and is \{'at': \d, 'n': -\d\}"):
         drift.run(graph, {"in": frame}, batch_items=batch_items).finish()
+
+
+def test_rows_become_dicts_once_though_their_order_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pl = pytest.importorskip("polars")
+    from drift.columns import rows as rows_module
+
+    made: list[int] = []
+    by_columns = rows_module.payloads_of
+
+    def counted(columns: Any, names: Any, payload: Any, count: int) -> list[Any]:
+        made.append(count)
+        return by_columns(columns, names, payload, count)
+
+    monkeypatch.setattr(rows_module, "payloads_of", counted)
+    graph = drift.Graph("rows")
+    source = graph.source("in", time=drift.EventTime(lambda row: row["at"], lateness=9, tie=lambda row: row["n"]))
+    source.map(lambda row: row["n"]).sink("out")
+    frame = pl.DataFrame({"at": [3, 1, 2, 5, 4], "n": [1, 2, 3, 4, 5]})
+    assert [item.payload for item in drift.run(graph, {"in": frame})] == [2, 3, 1, 5, 4]
+    assert made == [5]

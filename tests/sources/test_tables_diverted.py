@@ -16,6 +16,7 @@ import pytest
 import drift
 from drift.sources.tables import TableSource
 from drift_graph.errors import InputError
+from drift_graph.payloads import are_rows
 
 NOT_UTF8 = pa.Array.from_buffers(
     pa.string(), 3, [None, pa.py_buffer(b"".join(at.to_bytes(4, "little") for at in range(4))), pa.py_buffer(b"a\xffb")]
@@ -176,6 +177,25 @@ def test_rows_of_a_lake_are_diverted_one_by_one(tmp_path: Path) -> None:
     found = [item.payload for item in drift.run(graph, {"s": drift.sources.delta(tmp_path / "t")})]
     assert [each.get("d") for each in found] == [[datetime.date(1970, 1, 1)], None, [datetime.date(1970, 1, 2)]]
     assert "column 'd'" in found[1]["error"] and "row 2" in found[1]["location"]
+
+
+@pytest.mark.parametrize("form", ["table", "parquet"])
+def test_dicts_stay_columns_unless_they_are_converted_or_rows_have_no_such_type(form: str, tmp_path: Path) -> None:
+    def are_columns(table: pa.Table, **more: Any) -> bool:
+        source = (
+            drift.sources.parquet(written(table, tmp_path), **more)
+            if form == "parquet"
+            else drift.sources.table(table, **more)
+        )
+        reader = source.open()
+        found = reader.read(9)
+        reader.close()
+        assert list(found or ()) == [table.to_pylist(maps_as_pydicts="strict")[0]]
+        return are_rows(found)
+
+    plain = pa.table({"n": [1], "v": ["a"]})
+    assert are_columns(plain) and not are_columns(plain, type=dict)
+    assert not are_columns(plain.append_column("m", pa.array([{"a": 1}], pa.map_(pa.string(), pa.int64()))))
 
 
 @pytest.mark.parametrize("kind", [pa.month_day_nano_interval(), pa.list_(pa.month_day_nano_interval())])
