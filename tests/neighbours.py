@@ -38,6 +38,14 @@ def aggregated(of: Any, left: Any, right: Any) -> Any:
     return left.window(of).rows(**_aggregates())
 
 
+def are_two(value: dict[str, Any]) -> bool:
+    return bool(value["rows"] == 2)
+
+
+def closed_early(of: Any, left: Any, right: Any) -> Any:
+    return left.window(of, until=are_two).rows(**_aggregates())
+
+
 def placed(of: Any, left: Any, right: Any) -> Any:
     places = {"rank": agg.rank("n"), "number": agg.row_number("n", descending=True), "part": agg.ntile(3, "n")}
     return left.window(of).each(**places, dense=agg.dense_rank("n", descending=True), all=agg.sum("n"))
@@ -66,7 +74,7 @@ def ended(left: Any, right: Any) -> Any:
 
 _LENGTHS, _NUMBERS, _OFFSETS = st.integers(1, 8), st.integers(0, 4), st.integers(-9, 9)
 _WINDOWS: st.SearchStrategy[Any] = st.one_of(
-    st.builds(windows.tumbling, _LENGTHS, offset=_OFFSETS, closed=st.sampled_from(["left", "right"])),
+    st.builds(windows.tumbling, _LENGTHS, offset=_OFFSETS, closed=st.sampled_from(["left", "right", "both", "none"])),
     st.builds(windows.sliding, st.integers(4, 8), st.integers(1, 4), offset=_OFFSETS),
     st.builds(windows.session, _LENGTHS),
     st.builds(windows.count, st.integers(1, 4), partial=st.booleans()),
@@ -79,14 +87,14 @@ _DIRECTIONS, _BOUNDS = st.sampled_from(["backward", "forward", "nearest"]), st.n
 _STEPS = st.one_of(
     st.builds(partial, st.just(rolled), _LENGTHS, st.sampled_from(["right", "left", "both", "none"])),
     st.builds(partial, st.just(rolled), st.builds(windows.rows, _NUMBERS, _NUMBERS), st.just("right")),
-    st.builds(partial, st.just(aggregated) | st.just(placed), _WINDOWS),
+    st.builds(partial, st.sampled_from([aggregated, placed, closed_early]), _WINDOWS),
     st.builds(
         partial,
         st.just(joined_as_of),
         _DIRECTIONS,
         st.booleans(),
         _BOUNDS,
-        st.sampled_from(["left", "inner"]),
+        st.sampled_from(["left", "inner", "right", "full"]),
         st.booleans(),
     ),
     st.builds(
