@@ -23,32 +23,18 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import groupby
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-import broken_callers
-import broken_calls
-import broken_columns
-import broken_core
-import broken_files
-import broken_followed
-import broken_joins
-import broken_kernel
-import broken_metas
-import broken_outside
-import broken_purity
-import broken_readers
-import broken_records
-import broken_recovery
-import broken_spark
-from broken import Breakage
 from hunt import DEVIATIONS_MAX, ITEMS_MAX, SEEDS_MAX
 
 ROOT = Path(__file__).parent.parent
@@ -57,13 +43,49 @@ _TIMEOUT_S = 600
 NO_HUNT = "the harness is a row of its own"
 _MEMORY_MAX_BYTES = 3 * 2**30
 
-BREAKAGES = [*broken_core.BREAKAGES, *broken_records.BREAKAGES, *broken_spark.BREAKAGES, *broken_purity.BREAKAGES]
-BREAKAGES += broken_files.BREAKAGES
-BREAKAGES += broken_readers.BREAKAGES
-BREAKAGES += [*broken_recovery.BREAKAGES, *broken_outside.BREAKAGES, *broken_callers.BREAKAGES]
-BREAKAGES += [*broken_calls.BREAKAGES, *broken_columns.BREAKAGES, *broken_followed.BREAKAGES, *broken_joins.BREAKAGES]
-BREAKAGES += broken_kernel.BREAKAGES
-BREAKAGES += broken_metas.BREAKAGES
+
+class Edit(NamedTuple):
+    file: str
+    old: str
+    new: str
+
+
+class Breakage(NamedTuple):
+    name: str
+    edits: list[Edit]
+    tests: Sequence[str]
+    unseen: str = ""  # why the harness cannot see it
+
+
+def breakages_in(file: Path) -> list[Breakage]:
+    """The breakages that a file of `tests/broken/` has.
+
+    `tests:`, `unseen:` and `file:` hold for what follows, until they are said again. `* ` begins a breakage with its
+    name; the lines of `- ` are replaced by those of `+ `, which may be parts of lines, or are none.
+
+    Raises:
+        ValueError: a line is none of these.
+    """
+    said = {"tests": "", "unseen": "", "file": ""}
+    found: list[Breakage] = []
+    for sign, run in groupby(file.read_text(encoding="utf-8").splitlines(), lambda line: line[:1]):
+        lines = list(run)
+        text = "\n".join(line[2:] for line in lines)
+        if sign == "*":
+            found.append(Breakage(text, [], tuple(shlex.split(said["tests"])), said["unseen"]))
+        elif sign == "-":
+            found[-1].edits.append(Edit(said["file"], text, ""))
+        elif sign == "+":
+            found[-1].edits[-1] = found[-1].edits[-1]._replace(new=text)
+        elif sign not in ("", "#"):
+            for what, _, value in (line.partition(":") for line in lines):
+                if what not in said:
+                    raise ValueError(f"{file.name}: no part of a breakage begins with {what!r}")
+                said[what] = value.strip()
+    return found
+
+
+BREAKAGES = [each for file in sorted((ROOT / "tests" / "broken").glob("*.txt")) for each in breakages_in(file)]
 
 
 def controls(breakages: Sequence[Breakage]) -> list[Breakage]:

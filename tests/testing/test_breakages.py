@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from breakages import BREAKAGES, Breakage, broken_copy, controls, edited
+import pytest
+from breakages import BREAKAGES, Breakage, Edit, breakages_in, broken_copy, controls, edited
+
+
+def test_what_a_file_of_breakages_says_holds_until_it_is_said_again(tmp_path: Path) -> None:
+    file = tmp_path / "some.txt"
+    file.write_text(
+        '# Some.\n\nunseen: it is blind\ntests: tests/a.py -k "one or two"\nfile: drift/a.py\n* first\n'
+        "- a\n-     b\n+ c\n- d\n\nunseen:\n* second\n- e\nfile: drift/b.py\n- f\n"
+    )
+    tests = ("tests/a.py", "-k", "one or two")
+    first = [Edit("drift/a.py", "a\n    b", "c"), Edit("drift/a.py", "d", "")]
+    second = [Edit("drift/a.py", "e", ""), Edit("drift/b.py", "f", "")]
+    assert breakages_in(file) == [
+        Breakage("first", first, tests, "it is blind"),
+        Breakage("second", second, tests),
+    ]
+    file.write_text("test: tests/a.py\n")
+    with pytest.raises(ValueError, match="no part of a breakage begins with 'test'"):
+        breakages_in(file)
 
 
 def test_every_breakage_fits_the_sources() -> None:
