@@ -21,6 +21,7 @@ from drift.records.reader import Record
 from drift.records.watch import Watch
 from drift.records.writing import current_manifest
 from drift.streams import Graph
+from drift_graph.called import called
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.restore import CannotRestore
@@ -29,6 +30,7 @@ from drift_graph.restore import CannotRestore
 _NEEDED = ("arrivals", "input", "late", "answers")
 
 
+@called
 def audit(
     path: Any,
     graph: Graph | Dataflow | str | None = None,

@@ -20,6 +20,7 @@ from drift.records.columns import GLOBAL_TIME, metas_of
 from drift.records.environment import differences
 from drift.records.reader import Record
 from drift.records.shown import readable
+from drift_graph.called import called
 from drift_graph.functions import safe_text
 from drift_graph.meta import MetaParts
 
@@ -106,6 +107,7 @@ class RecordsDiffer:
         }
 
 
+@called
 def diff(one: Any, other: Any) -> RecordsDiffer:
     """Compare two records.
 

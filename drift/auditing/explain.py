@@ -18,6 +18,7 @@ from drift.records.answers import AnswersOfRecord
 from drift.records.changes import changes_text
 from drift.records.reader import Record
 from drift.streams import Graph
+from drift_graph.called import called
 from drift_graph.canonical import canonical
 from drift_graph.errors import AnswerMissing, InputError, SettingsError, StepError
 from drift_graph.functions import brief
@@ -58,6 +59,7 @@ class RecordedInput:
         return self._record.restored(found.data)
 
 
+@called
 def explain(
     path: Any,
     position: int,

@@ -28,6 +28,7 @@ from drift.running import Run, made_run
 from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.streams import Graph
 from drift_graph import errors
+from drift_graph.called import called
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
@@ -39,6 +40,7 @@ class GraphDiffers(UserWarning):
     """A record is replayed with another graph than the one it was made with."""
 
 
+@called
 def replay(
     path: Any,
     graph: Graph | Dataflow | str | None = None,

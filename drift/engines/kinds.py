@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine
 from drift.engines.settings import Settings, default_of
+from drift_graph.called import called_here
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
 if TYPE_CHECKING:
     from drift.engines.feed import Feed
+
+
+#: What a run takes beside the settings of its engine.
+OF_EACH_RUN = ("sources", "sinks", "engine", "workers", "times", "on_late", "state", "record")
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class EngineKind:
             others = [other for other in _kinds.values() if other.has(name)]
             if not others:
                 known = ", ".join(each.name for each in fields(self.settings))
-                raise SettingsError(f"engine {self.name!r} has no setting {name!r}; it has {known}")
+                here = called_here("run", name, [*OF_EACH_RUN, *(each.name for each in fields(self.settings))])
+                raise SettingsError(f"engine {self.name!r} has no setting {name!r}{here}; it has {known}")
             if all(value != default_of(other.settings, name) for other in others):
                 those = " or ".join(f"engine={other.name!r}" for other in others)
                 raise SettingsError(

@@ -153,13 +153,21 @@ class Aggregate(Generic[T, V]):
         return Then(self, function)
 
 
-def check_aggregate(value: object, what: str) -> None:
+def check_aggregate(value: object, what: str, *, is_field: bool = False) -> None:
     """Check that an argument is an aggregate.
 
+    Args:
+        is_field: whether its value is to be a field of a row that is made of several payloads.
+
     Raises:
-        GraphError: it is not; for example `drift.agg.count` without parentheses.
+        GraphError: it is not, for example `drift.agg.count` without parentheses; or it gives each payload a value.
     """
     if isinstance(value, Aggregate):
+        if is_field and getattr(value, "of_each", False):
+            raise GraphError(
+                f"{what} gives each row a value of its own, and the field has one for all of them (at {caller()}); "
+                f"write key_by(...).window(...).each(...), or .then(function) behind it, whose result is one value"
+            )
         return
     raise GraphError(
         f"{what} {value!r:.80} is no aggregate (at {caller()}); pass one of drift.agg, such as drift.agg.count() or "

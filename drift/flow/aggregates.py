@@ -38,6 +38,7 @@ from drift.flow.accumulators import (
 from drift.flow.accumulators import Aggregate as Aggregate
 from drift.flow.fields import HasValue, NeedsValue, Written, function_of
 from drift.flow.sketches import buckets_for
+from drift_graph.called import called_in, no_attribute
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function, is_expression
 from drift_graph.moments import Field
@@ -69,8 +70,7 @@ _ELSEWHERE = {
 if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
 
     def __getattr__(name: str) -> Any:
-        found = "".join(f"; it is called {here} here" for here, names in _ELSEWHERE.items() if name in names)
-        raise AttributeError(f"drift.agg has no {name!r}{found}")
+        raise no_attribute("drift.agg", name, _ELSEWHERE)
 
 
 #: What None is to an aggregate: left out, or an error.
@@ -654,3 +654,6 @@ def _whole_number(what: str, n: int, least: int) -> int:
     if type(n) is not int or n < least:
         raise GraphError(f"drift.agg.{what} takes an int of {least} or more, not {n!r:.80} (at {caller()})")
     return n
+
+
+called_in(globals(), __all__)

@@ -28,7 +28,7 @@ def running_step(named: Mapping[str, Any], method: str = "running") -> RunningSt
     """The step for aggregates by the names of their fields.
 
     Raises:
-        GraphError: there is none, or one is no aggregate.
+        GraphError: there is none, or one is no aggregate, or gives each row a value of its own.
     """
     if not named:
         given = "" if method == "running" else "..., "
@@ -36,7 +36,7 @@ def running_step(named: Mapping[str, Any], method: str = "running") -> RunningSt
             f"{method} takes aggregates by name, such as {method}({given}n=drift.agg.count()) (at {caller()})"
         )
     for name, aggregate in named.items():
-        check_aggregate(aggregate, f"{method}: {name}=")
+        check_aggregate(aggregate, f"{method}: {name}=", is_field=True)
     return RunningStep(tuple(named), tuple(named.values()))
 
 

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -57,6 +57,7 @@ from drift.operators import (
     TakesEach,
     _ByValue,
 )
+from drift_graph.called import called_in, no_attribute
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -73,6 +74,21 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+#: What others call windows, by what is written here.
+_ELSEWHERE = {
+    "tumbling": ("tumble", "fixed", "TumblingWindower", "TumblingEventTimeWindows"),
+    "sliding": ("hopping", "hop", "slide", "SlidingWindower", "SlidingEventTimeWindows"),
+    "session": ("sessions", "SessionWindower", "session_window"),
+    "count": ("items", "count_window", "countWindow", "CountWindow"),
+    "calendar": ("daily", "day", "monthly", "month"),
+}
+
+if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute("drift.windows", name, _ELSEWHERE)
 
 
 def _written(text: str) -> Any:
@@ -1006,3 +1022,6 @@ def _whole_number(what: str, argument: str, value: object, least: int | None) ->
             f"drift.windows.{what} takes {argument}= an int{bound}, in items, not {value!r:.80} (at {caller()})"
         )
     return value
+
+
+called_in(globals(), __all__)

@@ -12,6 +12,7 @@ from drift.calling.asks import Calls
 from drift.running.runs import Run, RunPlan
 from drift.state.run_checkpoints import Checkpoints, as_checkpoints
 from drift.streams import Graph
+from drift_graph.called import called
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from drift.records.recorder import Recording
 
 
+@called
 def run(
     graph: Graph | Dataflow,
     sources: Mapping[str, Any],

@@ -13,6 +13,7 @@ from drift.batches import Batches
 from drift.engines.feed import Feed
 from drift.extras import need
 from drift.running.checks import check_names
+from drift_graph.called import called
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@called
 class Exports:
     """A run whose output can be exported as a table."""
 

@@ -59,6 +59,7 @@ from drift.urls import cleaned_of, secrets_of, without_secrets
 from drift.web.life import decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
+from drift_graph.called import called
 from drift_graph.errors import SettingsError, StorageError
 from drift_graph.functions import caller
 from drift_graph.graph import Dataflow
@@ -105,6 +106,7 @@ class RunPlan:
     answered: AnswersOfRun | None = None
 
 
+@called
 class Run(Exports):
     """Iterates over the released items; `finish` runs to the end without making item objects.
 

@@ -32,8 +32,13 @@ from drift.sources.json_values import Values
 from drift.sources.lines import ReadLines, lines_of
 from drift.sources.positions import in_one_file, position_fields, position_lost, position_of
 from drift.urls import path_text, without_secrets
+from drift_graph.called import parameters_of, takes_no
 from drift_graph.errors import InputError, SettingsError
 
+#: What `csv.reader` of Python takes beside a delimiter.
+_DIALECT = (
+    "dialect", "quotechar", "escapechar", "doublequote", "skipinitialspace", "lineterminator", "quoting", "strict",
+)  # fmt: skip
 _CHUNKS_OF_ROWS = 8  # that stay columns: a batch costs some milliseconds, however few rows it has
 
 
@@ -140,6 +145,9 @@ def csv(
     """
     _check_follow(path, follow)
     lines = Lines(encoding, universal=False, line_max=line_max, at_once=1 if schema is None else _CHUNKS_OF_ROWS)
+    for name in dialect:
+        if name not in _DIALECT:
+            raise takes_no("csv", name, [*parameters_of(csv), *_DIALECT])
     parameters = {"strict": True, "delimiter": delimiter, **dialect}
     try:
         csv_module.reader((), **parameters)

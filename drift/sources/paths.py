@@ -24,6 +24,7 @@ from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.rotated import RotatedReader
 from drift.urls import without_secrets
+from drift_graph.called import called
 from drift_graph.errors import InputError
 
 Make = TypeVar("Make", bound=Callable[..., Any])
@@ -97,6 +98,8 @@ class PathSource(Diverting, TakesSchema):
 
 def of_paths(of_file: Make) -> Make:
     """From a function that makes the source of a file, one that also handles folders, patterns and following."""
+
+    of_file = called(of_file)
 
     @wraps(of_file)
     def source(path: str | os.PathLike[str], *args: Any, **more: Any) -> Any:

@@ -43,6 +43,7 @@ from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
 from drift.urls import without_secrets
 from drift_barrier.digest import Algorithm, Opened
+from drift_graph.called import called
 from drift_graph.errors import SettingsError, SinkBehind, SinkError, StorageError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
@@ -60,6 +61,7 @@ _SERVERS: Mapping[str, Callable[[str], Backend]] = {
 }
 
 
+@called
 @dataclass(frozen=True)
 class Checkpoints:
     """Where a run stores its state, how often, and from which checkpoint it resumes.

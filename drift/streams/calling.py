@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 from drift.calling.asks import Asks, Call
 from drift.diverting import OnError, diverts
 from drift.streams.adding import Steps
+from drift_graph.called import called
 from drift_graph.functions import caller
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class _Options(TypedDict, total=False):
     name: str | None
 
 
+@called
 class Calling(Steps[T]):
     """The method of a stream that asks."""
 

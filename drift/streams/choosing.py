@@ -23,6 +23,7 @@ from drift.flow.fields import function_of
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.columnar import Columnar
+from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 from drift_graph.meta import phase_of_timers
@@ -36,6 +37,7 @@ U = TypeVar("U")
 V = TypeVar("V")
 
 
+@called
 class Choosing(Columnar[T]):
     """The methods of a stream that select items."""
 

@@ -16,6 +16,7 @@ from drift.extras import need
 from drift.flow.fields import bound, check_fields, named_field
 from drift.operators import MapsEach
 from drift.streams.adding import Steps
+from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, is_expression
 from drift_graph.operators import Map
@@ -31,6 +32,7 @@ Row = dict[str, Any]
 Expression: TypeAlias = "pl.Expr | str"
 
 
+@called
 class Columnar(Steps[T]):
     """The steps of streams that take expressions."""
 

@@ -16,6 +16,7 @@ from drift.flow.fields import check_fields
 from drift.flow.joins import before_every_time
 from drift.streams.adding import ERRORS, check_name
 from drift.streams.stream import Feedback, Stream
+from drift_graph.called import called
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.functions import caller, is_expression
 from drift_graph.graph import Dataflow, Draft
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 U = TypeVar("U")
 
 
+@called
 class Graph:
     """A graph being written. `build` returns the finished value; `drift.run`, `print` and `draw` call it themselves.
 

@@ -31,6 +31,7 @@ from drift.flow.rounds import (
 from drift.flow.windows import EMPTY
 from drift.operators import Process
 from drift.streams.adding import Steps
+from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
@@ -64,6 +65,7 @@ class _Loop:
     timed_steps: int = 0
 
 
+@called
 class Iterating(Steps[T]):
     """The methods of a stream for iterations."""
 

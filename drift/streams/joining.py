@@ -34,6 +34,7 @@ from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.columnar import Columnar
 from drift.streams.windowed import WindowedStream
+from drift_graph.called import called
 from drift_graph.canonical import canonical
 from drift_graph.errors import GraphError, PayloadError
 from drift_graph.functions import caller
@@ -54,6 +55,7 @@ _KEY = "a function that gives the key, or the name of a field"
 Within = tuple[Span, Span] | Windows | None
 
 
+@called
 class Joining(Columnar[T]):
     """The methods of a stream for joins."""
 

@@ -17,6 +17,7 @@ from drift.streams.adding import elsewhere, parts_of, span_of
 from drift.streams.columnar import Expression
 from drift.streams.joining import Within
 from drift.streams.windowed import WindowedStream
+from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, name_of
 from drift_graph.later import Later
@@ -33,6 +34,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@called
 class KeyedStream(Generic[K, T]):
     """A stream with a key for each item: its operators take no `key=`. `Stream.key_by` makes it.
 

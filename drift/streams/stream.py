@@ -26,6 +26,7 @@ from drift.streams.iterating import Iterating
 from drift.streams.joining import Joining
 from drift.streams.keyed import KeyedStream
 from drift.streams.windowed import WindowedStream
+from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 from drift_graph.later import Later
@@ -43,6 +44,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@called
 class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
     """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
 

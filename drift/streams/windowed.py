@@ -14,6 +14,7 @@ from drift.flow.opened import EachRow, FlatRow, Lowered, Until
 from drift.flow.running import fields_of_each
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
 from drift.streams.adding import elsewhere
+from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 
@@ -28,6 +29,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@called
 class WindowedStream(Generic[K, T]):
     """A stream cut into windows; an aggregate defines the result of each. `Stream.window` makes it."""
 
@@ -144,7 +146,8 @@ class WindowedStream(Generic[K, T]):
             named: aggregates, such as `rows(n=drift.agg.count(), last=drift.agg.last())`.
 
         Raises:
-            GraphError: there is no aggregate, one with the name of another field, or `fill` has other names.
+            GraphError: there is no aggregate, one with the name of another field or that gives each row a value of its
+                own, or `fill` has other names.
         """
         row = FlatRow(self._key is not all_items, self._early is not None)
         if self._fill is not NOT_FILLED and (type(self._fill) is not dict or self._fill.keys() != named.keys()):
@@ -158,6 +161,8 @@ class WindowedStream(Generic[K, T]):
                 f"rows takes aggregates by names other than {', '.join(row.names)}, not {', '.join(taken) or 'none'} "
                 f"(at {caller()})"
             )
+        for argument, aggregate in named.items():
+            check_aggregate(aggregate, f"rows: {argument}=", is_field=True)
         windows = self.aggregate(several(**named), name=name)
         step = self._stream._graph._draft.fresh_name("window rows" if name is None else f"{name}.rows")
         made: Any = windows._part(step, "", row, "one")

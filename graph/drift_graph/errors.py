@@ -26,6 +26,10 @@ class SettingsError(DriftError):
     """A call got an argument that is not valid."""
 
 
+class CallError(SettingsError, TypeError):
+    """A call has arguments that the function does not take, or lacks one; to Python it is a TypeError too."""
+
+
 class StepError(DriftError):
     """A user's function raised, or returned something that cannot be processed.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from drift_graph.called import called
 from drift_graph.errors import SettingsError
 from drift_graph.functions import has_inside, is_expression, same_function
 from drift_graph.moments import AMBIGUOUS, UNITS, Ambiguous, Field, Span, Unit, span_from, time_from, zone_from
@@ -63,6 +64,7 @@ class ArrivalTime:
         return {"time": "arrival"}
 
 
+@called
 @dataclass(frozen=True, eq=False, init=False)
 class EventTime:
     """Items are ordered by a time in their payload; they may arrive in any order within `lateness`.

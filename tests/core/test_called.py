@@ -1,0 +1,128 @@
+"""Calls whose arguments do not fit are refused in words that say what an argument is called here."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import drift
+from drift_graph.called import _ELSEWHERE, _WRITTEN, called, parameters_of
+
+KINDS = (drift.Stream, drift.KeyedStream, drift.WindowedStream, drift.Graph, drift.Run)
+MODULES = (drift.agg, drift.windows, drift.sources, drift.sinks)
+OTHERS = (drift.run, drift.replay, drift.audit, drift.diff, drift.explain, drift.EventTime, drift.Checkpoints)
+
+#: Each public function, method and constructor.
+PUBLIC: dict[str, Callable[..., Any]] = {
+    **{
+        f"{kind.__name__}.{name}": method
+        for kind in KINDS
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    },
+    **{
+        f"{module.__name__}.{name}": function
+        for module in MODULES
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if name in module.__all__
+    },
+    **{each.__name__: each for each in (*OTHERS, drift.Graph)},
+}
+
+
+def rides() -> Any:
+    return drift.Graph("rides").source("rides", time=drift.EventTime("at"))
+
+
+def ran(**settings: Any) -> drift.Run:
+    graph = drift.Graph("rides")
+    graph.source("rides").sink("out")
+    return drift.run(graph, {"rides": []}, **settings)
+
+
+CALLS: dict[str, tuple[Callable[[], object], str]] = {
+    "join as of": (lambda: rides().join_as_of(rides(), key="zone", tolerance=5), "it is called within here"),
+    "separator": (lambda: drift.sources.csv("rides.csv", sep=";"), "it is called delimiter here"),
+    "columns": (lambda: drift.sources.csv("rides.csv", usecols=["at"]), "it is called schema here"),
+    "sum": (lambda: drift.agg.sum(column="fare"), "it is called of here"),  # type: ignore[call-overload]
+    "watermark": (lambda: drift.EventTime("at", watermark=5), "it is called lateness here"),  # type: ignore[call-arg]
+    "source": (lambda: drift.Graph("rides").source("rides", timestamp="at"), "time=drift.EventTime("),  # type: ignore
+    "sink": (lambda: drift.sinks.parquet("rides", mode="append"), '"continue", "replace" or "error"'),  # type: ignore
+    "servers": (lambda: drift.sources.kafka(brokers="kafka:1", topic="rides"), "it is called servers here"),  # type: ignore
+    "tumbling": (lambda: drift.windows.tumbling(every=10), "it is called size here"),  # type: ignore[call-arg]
+    "sliding": (lambda: drift.windows.sliding(10, slide=5), "it is called every here"),  # type: ignore[call-arg]
+    "window": (lambda: rides().key_by("zone").window(size=10), "windows=drift.windows.tumbling("),
+    "rolling": (lambda: rides().key_by("zone").rolling(window=10), "window is called span here"),
+    "interval": (lambda: drift.Checkpoints("kept", interval=5), "it is called every_s here"),  # type: ignore[call-arg]
+    "run": (lambda: ran(parallelism=2), "it is called workers here"),
+    "too many": (lambda: drift.windows.session(5, 6), "takes 1 positional argument but 2 were given"),  # type: ignore
+    "none": (lambda: drift.windows.session(), "missing 1 required positional argument: 'gap'"),  # type: ignore
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_argument_that_others_call_otherwise_is_told(name: str) -> None:
+    call, said = CALLS[name]
+    with pytest.raises(drift.SettingsError) as raised:
+        call()
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_call_says_what_it_takes_and_where_it_is(name: str) -> None:
+    function = PUBLIC[name]
+    kinds = {each.kind for each in inspect.signature(function).parameters.values()}
+    itself = [None] if inspect.isfunction(function) and name.startswith(tuple(each.__name__ for each in KINDS)) else []
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        given: tuple[list[Any], dict[str, Any]] = itself, {"no_such_argument": 1}
+    elif inspect.Parameter.VAR_POSITIONAL not in kinds:
+        given = [*itself, *[None] * 40], {}
+    else:
+        return  # it takes whatever it is given
+    with pytest.raises(drift.SettingsError) as raised:
+        function(*given[0], **given[1])
+    assert "it takes " in str(raised.value) and f"(at {__file__}:" in str(raised.value)
+    assert isinstance(raised.value, TypeError)  # as Python says it
+
+
+def test_each_name_that_others_have_leads_to_a_parameter_that_is_there() -> None:
+    takes: dict[str, set[str]] = {}
+    for name, function in PUBLIC.items():
+        takes.setdefault(name.rpartition(".")[2], set()).update(parameters_of(function))
+    everywhere = {"batch_items"}.union(*takes.values())
+    for here in (*_ELSEWHERE, *_WRITTEN):
+        of, _, parameter = here.rpartition(".")
+        assert parameter in (takes[of] if of else everywhere), here
+
+
+def test_an_error_within_a_call_that_fits_is_left_as_it_is() -> None:
+    @called
+    def wrong(size: int) -> None:
+        raise TypeError(f"not {size}")
+
+    with pytest.raises(TypeError, match="not 3") as raised:
+        wrong(3)
+    assert not isinstance(raised.value, drift.DriftError)
+
+
+@pytest.mark.parametrize(
+    "name, here", [("windows.hop", "sliding"), ("sources.read_csv", "csv"), ("sinks.print", "stdout")]
+)
+def test_a_name_that_others_have_is_told(name: str, here: str) -> None:
+    module, name = name.split(".")
+    with pytest.raises(AttributeError, match=f"drift.{module} has no '{name}'; it is called {here} here"):
+        getattr(getattr(drift, module), name)
+
+
+@pytest.mark.parametrize("method", ["running", "rolling", "rows"])
+def test_places_of_rows_are_no_field_of_one_row(method: str) -> None:
+    keyed = rides().key_by("zone")
+    steps: dict[str, Callable[[Any], object]] = {
+        "running": lambda aggregate: keyed.running(place=aggregate),
+        "rolling": lambda aggregate: keyed.rolling(5, place=aggregate),
+        "rows": lambda aggregate: keyed.window(drift.windows.tumbling(5)).rows(place=aggregate),
+    }
+    with pytest.raises(drift.GraphError, match=rf"{method}: place= gives each row a value of its own.*each\("):
+        steps[method](drift.agg.rank("fare"))
+    steps[method](drift.agg.rank("fare").then(max))
