@@ -13,34 +13,37 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from drift.machines.checkpoints import Entries
+from drift.machines.checkpoints import DELETED, Entries
 from drift.machines.keys import form_of_identity
-from drift.machines.nodes.snapshots import Layer, merged, timed_keys
+from drift.machines.nodes.snapshots import timed_keys
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
-from drift.state.by_hash import PICKLED, HashedFile, Source, Writer, in_memory
+from drift.state.by_hash import PICKLED, HashedFile, InMemory, find_newest, write_tables
 from drift_graph.canonical import canonical_each
 
 
-def write_by_key(file: BinaryIO, layers: Sequence[Layer], timed: Collection[str] = (), *, deleted: bool = True) -> None:
+def write_by_key(
+    file: BinaryIO, parts: Sequence[FileByKey | Snapshot], timed: Collection[str] = (), *, deleted: bool = True
+) -> None:
     """Write the newest value of each key.
 
     Args:
         file: written from where it is; what is before belongs to the caller.
-        layers: consecutive ones, oldest first.
+        parts: consecutive ones, oldest first.
         timed: names of the steps whose states have timers.
         deleted: whether deleted keys are written; nobody needs them if nothing lies below.
     """
-    checkpoint = layers[-1].checkpoint
-    later = [each for layer in layers for each in layer.later if each.meta >= checkpoint]
-    with_timers: dict[str, list[Any]] = {}
-    writer = Writer(file, PICKLED)
-    for step in dict.fromkeys(step for layer in layers for step in layer.steps):
-        found = with_timers[step] = []
-        note = (lambda present, found=found: found.extend(timed_keys(present))) if step in timed else None
-        sources = [source for layer in layers for source in _sources(layer, step)]
-        writer.table(step, sources, deleted=deleted, each=note)
-    writer.end(pickle.dumps((checkpoint, later, with_timers), 5))
+    checkpoint = parts[-1].checkpoint
+    later = [each for part in parts for each in part.later if each.meta >= checkpoint]
+    with_timers: dict[str, list[Any]] = {step: [] for step in timed}
+
+    def note(step: str, present: list[tuple[Any, Any]]) -> None:
+        if step in with_timers:
+            with_timers[step] += timed_keys(present)
+
+    tables = [part.tables if isinstance(part, FileByKey) else part.states for part in parts]
+    rest = (checkpoint, later, with_timers)
+    write_tables(file, PICKLED, tables, _in_memory, deleted=deleted, each=note, note=lambda: pickle.dumps(rest, 5))
 
 
 class ByKey:
@@ -61,27 +64,12 @@ class ByKey:
     def steps(self) -> Collection[str]:
         return dict.fromkeys(step for file in self._files for step in file.tables)
 
-    def sources(self, step: str) -> list[Source]:
-        """The entries of a step, to be written to another file."""
-        return [source for file in self._files for source in file.source(step)]
-
     def timed(self, step: str) -> Iterable[Any]:
         return dict.fromkeys(key for file in self._files for key in file.timed.get(step, ()))
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
-        files = [file for file in self._files if step in file.tables]
-        return HashedFile.find_newest(files, step, dict(zip(keys, hashes_of(keys)))) if files else {}
-
-    def as_snapshot(self) -> Snapshot:
-        snapshots = [
-            Snapshot(
-                file.checkpoint,
-                {step: Entries.of((key, value) for key, (_, value) in file.rows(step)) for step in file.tables},
-                file.later,
-            )
-            for file in self._files
-        ]
-        return merged(snapshots)
+        has_any = any(step in file.tables for file in self._files)
+        return find_newest(self._files, step, dict(zip(keys, hashes_of(keys)))) if has_any else {}
 
 
 class FileByKey(HashedFile):
@@ -101,12 +89,10 @@ class FileByKey(HashedFile):
         self.checkpoint, self.later, self.timed = pickle.loads(self.note)
 
 
-def _sources(layer: Layer, step: str) -> list[Source]:
-    if isinstance(layer, ByKey):
-        return layer.sources(step)
-    entries = list(layer.as_snapshot().states.get(step, ()))
-    keys = [key for key, _ in entries]
-    return [in_memory(list(zip(keys, zip(hashes_of(keys), [value for _, value in entries]))))]
+def _in_memory(entries: Entries) -> InMemory:
+    keys = [*entries.identities, *entries.deleted]
+    values = [*entries.values, *[DELETED] * len(entries.deleted)]
+    return InMemory(list(zip(keys, zip(hashes_of(keys), values))))
 
 
 def hashes_of(keys: Sequence[Any]) -> list[int]:

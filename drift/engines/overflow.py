@@ -22,7 +22,7 @@ from typing import Any
 
 from drift.engines.by_key import ByKey, FileByKey, write_by_key
 from drift.machines.checkpoints import Lookup
-from drift.machines.nodes.snapshots import Layer, LoadedLayer, SnapshotName, SnapshotNames, lookup_in
+from drift.machines.nodes.snapshots import lookup_in, neighbours_due
 from drift.machines.worker import Snapshot, Worker
 from drift_graph.errors import PayloadError, StorageError
 from drift_graph.functions import safe_text
@@ -51,8 +51,6 @@ class Overflow:
         self._memory_max = memory_max
         self._below = below
         self._files: list[FileByKey] = []
-        self._names = SnapshotNames()  # of the files, in the same order
-        self._numbered = 0
         self._turns = 0
         self._keys_next = 0  # with so many keys in memory the next estimate is made
         self.dropped = 0
@@ -81,14 +79,12 @@ class Overflow:
         self._keys_next = keys + max(keys // 8, 1)
 
     def _add(self, snapshot: Snapshot) -> None:
-        self._numbered += 1
-        number = self._numbered.to_bytes(8, "big")
         ((step, entries),) = snapshot.states.items()
         self.dropped += len(entries.identities)
         try:
             for value in entries.values[:1]:
                 pickle.loads(pickle.dumps(value, 5))
-            file, size = self._written([LoadedLayer([snapshot], ())], deleted=True)
+            self._files.append(self._written([snapshot], deleted=True))
         except StorageError:
             raise
         except Exception as error:
@@ -97,24 +93,18 @@ class Overflow:
                 f"memory_max= states must be such that pickle writes and reads them",
                 step=step,
             ) from error
-        self._files.append(file)
-        self._names.add([SnapshotName(number, number, size, merged=True)])
 
     def _merge(self) -> None:
-        while due := next(self._names.due(), None):
-            first = self._names.all().index(due[0])
-            those = slice(first, first + len(due))
-            deleted = self._below is not None or first > 0
-            file, size = self._written([ByKey(self._files[those])], deleted=deleted)
-            self._files[those] = [file]
-            self._names.replace(due, due[-1]._replace(size=size))
+        while files := self._files[due := neighbours_due([file.size for file in self._files])]:
+            deleted = self._below is not None or due.start > 0
+            self._files[due] = [self._written(files, deleted=deleted)]
 
-    def _written(self, layers: Sequence[Layer], *, deleted: bool) -> tuple[FileByKey, int]:
+    def _written(self, parts: Sequence[FileByKey | Snapshot], *, deleted: bool) -> FileByKey:
         try:
             with tempfile.TemporaryFile() as file:
-                write_by_key(file, layers, deleted=deleted)
+                write_by_key(file, parts, deleted=deleted)
                 file.flush()
-                return FileByKey(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))), file.tell()
+                return FileByKey(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
         except OSError as error:
             raise StorageError(
                 f"the states take more than memory_max, and they cannot be written to {tempfile.gettempdir()}: "

@@ -28,7 +28,7 @@ from drift.machines.checkpoints import DELETED
 from drift.machines.nodes.snapshots import neighbours_due
 from drift.places import sync
 from drift.state.backend import Changes
-from drift.state.by_hash import PLAIN, Damaged, HashedFile, Rows, Source, Writer, in_memory
+from drift.state.by_hash import PLAIN, Damaged, HashedFile, InMemory, find_newest, write_tables
 from drift.state.checkpoint import StateDamaged
 
 _FORMAT = 1
@@ -78,17 +78,16 @@ class Base:
         with self._checked():
             found: dict[bytes, int] = {}
             for file in self._opened().values():
-                for key, (_, value) in file.rows(table):
-                    if value is not DELETED:
-                        found[key] = len(value)
-                    else:
-                        found.pop(key, None)
-            return found
+                if table in file.tables:
+                    found.update(
+                        (key, -1 if value is DELETED else len(value)) for key, (_, value) in file.tables[table].rows()
+                    )
+            return {key: size for key, size in found.items() if size >= 0}
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._checked():
             hashes = {key: xxhash.xxh3_64_intdigest(key) for key in keys}
-            found = HashedFile.find_newest([*self._opened().values()], table, hashes)
+            found = find_newest([*self._opened().values()], table, hashes)
             values = [found.get(key) for key in keys]
         return [None if value is DELETED else value for value in values]
 
@@ -118,16 +117,8 @@ class Base:
         path = self._folder / f"{number:010}"
         try:
             with path.open("wb") as file:
-                writer = Writer(file, PLAIN)
                 tables = [part.tables if isinstance(part, HashedFile) else part for part in parts]
-                for table in dict.fromkeys(name for names in tables for name in names):
-                    sources = [
-                        source
-                        for part in parts
-                        for source in (part.source(table) if isinstance(part, HashedFile) else [_changed(part, table)])
-                    ]
-                    writer.table(table, sources, deleted=deleted)
-                hashed = writer.end()
+                hashed = write_tables(file, PLAIN, tables, _in_memory, deleted=deleted)
                 file.flush()
                 os.fsync(file.fileno())
                 return _Listed(number, file.tell(), hashed)
@@ -222,10 +213,8 @@ class Base:
             self._list = self._close_list = None
 
 
-def _changed(changes: Changes, table: str) -> Source:
+def _in_memory(rows: Mapping[bytes, bytes | None]) -> InMemory:
     """The changed rows of a table."""
-    changed = changes.get(table, {})
-    keys, values = list(changed), [DELETED if value is None else value for value in changed.values()]
-    size = sum(map(len, keys)) + sum(len(value) for value in values if value is not DELETED)
-    rows: Rows = list(zip(keys, zip(map(xxhash.xxh3_64_intdigest, keys), values)))
-    return in_memory(rows, size)
+    values = [DELETED if value is None else value for value in rows.values()]
+    size = sum(map(len, rows)) + sum(len(value) for value in rows.values() if value is not None)
+    return InMemory(list(zip(rows, zip(map(xxhash.xxh3_64_intdigest, rows), values))), size)

@@ -29,7 +29,7 @@ from itertools import chain
 from pathlib import Path
 from struct import Struct, pack, unpack
 from struct import error as struct_error
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
 import xxhash
@@ -67,26 +67,37 @@ PICKLED = Form(lambda columns: pickle.dumps(columns, 5), pickle.loads)
 PLAIN = Form(msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes]]).decode)
 
 
-class Source(NamedTuple):
+class Source(Protocol):
     """Entries of one table that are to be written.
 
     Attributes:
         entries: how many.
         size: in bytes; 0 if that is not known.
-        by_range: the rows by so many first bits of their hashes.
     """
 
-    entries: int
-    size: int
-    by_range: Callable[[int], Iterator[Rows]]
+    @property
+    def entries(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def by_range(self, bits: int) -> Iterator[Rows]:
+        """The rows by so many first bits of their hashes."""
 
 
-def in_memory(rows: Rows, size: int = 0) -> Source:
-    """The rows of a table; of several with one key the last counts."""
-    return Source(len(rows), size, lambda bits: iter(_divided(rows, _HASH_BITS - bits, 1 << bits)))
+class InMemory(NamedTuple):
+    """The rows of a table, as a `Source`; of several with one key the last counts."""
+
+    rows: Rows
+    size: int = 0
+
+    @property
+    def entries(self) -> int:
+        return len(self.rows)
+
+    def by_range(self, bits: int) -> Iterator[Rows]:
+        return iter(_divided(self.rows, _HASH_BITS - bits, 1 << bits))
 
 
-class _Table(NamedTuple):
+class _Place(NamedTuple):
     """The position of a table in a file.
 
     Attributes:
@@ -106,17 +117,9 @@ class _Table(NamedTuple):
     hashed: bytes
 
 
-class _Index(NamedTuple):
-    """What is read of a table before its chunks."""
-
-    offsets: Sequence[int]
-    seen: Any
-    mask: int  # of the bits of a hash that are the place of its bit in `seen`
-
-
 class _Directory(NamedTuple):
     end: int  # where the directory begins
-    tables: dict[str, _Table]
+    tables: dict[str, _Place]
     note: bytes
 
 
@@ -124,66 +127,75 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Directory).decode
 
 
-class Writer:
-    """Writes a file, from where it is; what is before belongs to the caller."""
+def write_tables(
+    file: BinaryIO,
+    form: Form,
+    parts: Sequence[Mapping[str, Any]],
+    source: Callable[[Any], Source],
+    *,
+    deleted: bool = True,
+    each: Callable[[str, list[tuple[Any, Any]]], object] = lambda name, present: None,
+    note: Callable[[], bytes] = bytes,
+) -> bytes:
+    """Write the newest value of each key of each table, from where the file is; what is before belongs to the caller.
 
-    def __init__(self, file: BinaryIO, form: Form) -> None:
-        self._file = file
-        self._form = form
-        self._tables: dict[str, _Table] = {}
+    Args:
+        parts: tables by name, the oldest first: those of files, and others.
+        source: gives the entries of a table that is of no file.
+        deleted: whether deleted keys are written; nobody needs them if nothing lies below.
+        each: called with the name of a table, and the keys and values of each of its chunks.
+        note: called behind the last table; gives the bytes that are written at the end.
 
-    def table(
-        self,
-        name: str,
-        sources: Sequence[Source],
-        *,
-        deleted: bool = True,
-        each: Callable[[list[tuple[Any, Any]]], object] | None = None,
-    ) -> None:
-        """Write the newest value of each key.
+    Returns:
+        A hash that no other file has that differs.
+    """
+    places: dict[str, _Place] = {}
+    for name in dict.fromkeys(chain.from_iterable(parts)):
+        tables = [part[name] for part in parts if name in part]
+        sources = [table if isinstance(table, Table) else source(table) for table in tables]
+        places[name] = _write_table(file, form, name, sources, deleted, each)
+    directory = _encode(_Directory(file.tell(), places, note()))
+    body = directory + _length.pack(len(directory))
+    file.write(body + (hashed := xxhash.xxh3_64_digest(body)))
+    return hashed
 
-        Args:
-            sources: oldest first.
-            deleted: whether deleted keys are written; nobody needs them if nothing lies below.
-            each: called with the keys and values of each chunk.
-        """
-        entries, size = sum(source.entries for source in sources), sum(source.size for source in sources)
-        coarse = max(_bits(entries, size) - _RANGE_BITS, 0)
-        ranges = zip(*[source.by_range(coarse) for source in sources])
-        first = next(ranges, ())
-        share = len({key for rows in first for key, _ in rows}) / max(sum(map(len, first)), 1)
-        bits = max(_bits(int(entries * share), int(size * share)), coarse)  # few keys if sources have the same
-        begin, seed = self._file.tell(), _seed_of(name)
-        offsets, hashes = [begin], array("Q")
-        for each_range in chain([first], ranges):
-            newest: dict[Any, tuple[int, Any]] = {}
-            for rows in each_range:
-                newest.update(rows)
-            left = newest.items() if deleted else [row for row in newest.items() if row[1][1] is not DELETED]
-            for chunk in _divided(left, _HASH_BITS - bits, 1 << (bits - coarse)):
-                chunk.sort(key=_is_there)  # deleted keys come first
-                present = [(key, value) for key, (_, value) in chunk if value is not DELETED]
-                if each is not None:
-                    each(present)
-                body = _count.pack(len(chunk)) + pack(f"<{len(chunk)}Q", *[row[0] for _, row in chunk])
-                if chunk:
-                    body += self._form.encode(([key for key, _ in chunk], [value for _, value in present]))
-                self._file.write(xxhash.xxh3_64_digest(body, seed + len(offsets) - 1))
-                self._file.write(body)
-                offsets.append(offsets[-1] + _HASH_BYTES + len(body))
-                hashes.extend([row[0] for _, row in chunk])
-        seen = _seen(hashes)
-        index = pack(f"<{len(offsets)}Q", *offsets) + seen
-        self._file.write(index)
-        hashed = xxhash.xxh3_64_digest(index)
-        self._tables[name] = _Table(bits, len(hashes), offsets[-1] - begin, offsets[-1], len(seen), hashed)
 
-    def end(self, note: bytes = b"") -> bytes:
-        """Write what else the file has; returns its hash, which no other file has that differs."""
-        directory = _encode(_Directory(self._file.tell(), self._tables, note))
-        body = directory + _length.pack(len(directory))
-        self._file.write(body + (hashed := xxhash.xxh3_64_digest(body)))
-        return hashed
+def _write_table(
+    file: BinaryIO,
+    form: Form,
+    name: str,
+    sources: Sequence[Source],
+    deleted: bool,
+    each: Callable[[str, list[tuple[Any, Any]]], object],
+) -> _Place:
+    entries, size = sum(source.entries for source in sources), sum(source.size for source in sources)
+    coarse = max(_bits(entries, size) - _RANGE_BITS, 0)
+    ranges = zip(*[source.by_range(coarse) for source in sources])
+    first = next(ranges, ())
+    share = len({key for rows in first for key, _ in rows}) / max(sum(map(len, first)), 1)
+    bits = max(_bits(int(entries * share), int(size * share)), coarse)  # few keys if sources have the same
+    begin, seed = file.tell(), _seed_of(name)
+    offsets, hashes = [begin], array("Q")
+    for each_range in chain([first], ranges):
+        newest: dict[Any, tuple[int, Any]] = {}
+        for rows in each_range:
+            newest.update(rows)
+        left = newest.items() if deleted else [row for row in newest.items() if row[1][1] is not DELETED]
+        for chunk in _divided(left, _HASH_BITS - bits, 1 << (bits - coarse)):
+            chunk.sort(key=_is_there)  # deleted keys come first
+            present = [(key, value) for key, (_, value) in chunk if value is not DELETED]
+            each(name, present)
+            body = _count.pack(len(chunk)) + pack(f"<{len(chunk)}Q", *[row[0] for _, row in chunk])
+            if chunk:
+                body += form.encode(([key for key, _ in chunk], [value for _, value in present]))
+            file.write(xxhash.xxh3_64_digest(body, seed + len(offsets) - 1))
+            file.write(body)
+            offsets.append(offsets[-1] + _HASH_BYTES + len(body))
+            hashes.extend([row[0] for _, row in chunk])
+    seen = _seen(hashes)
+    index = pack(f"<{len(offsets)}Q", *offsets) + seen
+    file.write(index)
+    return _Place(bits, len(hashes), offsets[-1] - begin, offsets[-1], len(seen), xxhash.xxh3_64_digest(index))
 
 
 class HashedFile:
@@ -194,7 +206,7 @@ class HashedFile:
         size: of the file in bytes.
 
     Attributes:
-        tables: the names of its tables.
+        tables: by name.
         note: the bytes that were written at its end.
         hash: what its writer returned.
 
@@ -203,62 +215,74 @@ class HashedFile:
     """
 
     def __init__(self, read: Callable[[int, int], Any], size: int, form: Form, where: str) -> None:
-        self._read = read
-        self._form = form
-        self._where = where
         end = size - _HASH_BYTES - _length.size
         if end < 0:
-            raise self._damaged(f"it has {size} bytes")
+            raise _damaged(where, f"it has {size} bytes")
         try:
             (length,) = _length.unpack(read(end, end + _length.size))
             begin = end - length
             if begin < 0:
-                raise self._damaged("its directory is missing")
+                raise _damaged(where, "its directory is missing")
             body = bytes(read(begin, size))
             self.hash = body[-_HASH_BYTES:]
             if xxhash.xxh3_64_digest(body[:-_HASH_BYTES]) != self.hash:
-                raise self._damaged("its directory has another hash")
+                raise _damaged(where, "its directory has another hash")
             directory = _decode(body[:length])
         except (ValueError, OverflowError, msgspec.MsgspecError, struct_error) as error:
-            raise self._damaged(f"it has no directory ({error})") from error
+            raise _damaged(where, f"it has no directory ({error})") from error
         if directory.end != begin:
-            raise self._damaged(f"its directory is at {begin} instead of {directory.end}")
-        self._tables = directory.tables
-        self._seeds = {name: _seed_of(name) for name in self._tables}
-        self._indices: dict[str, _Index] = {}
-        self.tables = list(self._tables)
-        self.note = directory.note
+            raise _damaged(where, f"its directory is at {begin} instead of {directory.end}")
+        self.tables = {name: Table(read, form, where, name, place) for name, place in directory.tables.items()}
+        self.note, self.size = directory.note, size
 
     @classmethod
     def at(cls, path: Path, form: Form) -> HashedFile:
-        """The file at a path, which is open as long as the object lives.
+        """The file at a path, which is open as long as one of its tables lives.
 
         Raises:
             OSError: it cannot be opened or read.
         """
         descriptor = os.open(path, os.O_RDONLY)
+
+        def read(begin: int, end: int) -> bytes:
+            return os.pread(descriptor, end - begin, begin)
+
         try:
-            size = os.fstat(descriptor).st_size
-            found = cls(lambda begin, end: os.pread(descriptor, end - begin, begin), size, form, str(path))
+            found = cls(read, os.fstat(descriptor).st_size, form, str(path))
         except BaseException:
             os.close(descriptor)
             raise
-        weakref.finalize(found, os.close, descriptor)
+        weakref.finalize(read, os.close, descriptor)
         return found
 
-    def find(self, name: str, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
-        """The values of the keys that a table has, of those in `hashes_by_key`."""
+
+class Table:
+    """A table of a file, as a `Source`; its index is read with the first key that is looked up."""
+
+    def __init__(self, read: Callable[[int, int], Any], form: Form, where: str, name: str, place: _Place) -> None:
+        self._read, self._form, self._where, self._name, self._place = read, form, where, name, place
+        self._seed = _seed_of(name)
+        self._index: tuple[Sequence[int], Any] | None = None
+
+    @property
+    def entries(self) -> int:
+        return self._place.entries
+
+    @property
+    def size(self) -> int:
+        return self._place.size
+
+    def find(self, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
+        """The values of the keys that it has, of those in `hashes_by_key`."""
         found: dict[Any, Any] = {}
-        if name not in self._tables:
-            return found
-        shift, seed = _HASH_BITS - self._tables[name].bits, self._seeds[name]
-        offsets, seen, mask = self._index(name)
+        shift = _HASH_BITS - self._place.bits
+        offsets, seen = self._index or self._read_index()
+        mask = 8 * len(seen) - 1
         for key, its_hash in hashes_by_key.items():
             at = its_hash & mask
             if seen[at >> 3] >> (at & 7) & 1:
                 number = its_hash >> shift
-                chunk = self._read(offsets[number], offsets[number + 1])
-                hashes, columns = self._parts(name, number, chunk, seed + number)
+                hashes, columns = self._parts(number, self._read(offsets[number], offsets[number + 1]))
                 if _length.pack(its_hash) in hashes:
                     keys, values = self._form.decode(columns)
                     if key in keys:
@@ -266,37 +290,20 @@ class HashedFile:
                         found[key] = values[at] if at >= 0 else DELETED
         return found
 
-    @staticmethod
-    def find_newest(files: Sequence[HashedFile], name: str, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
-        """The values of the keys that a table of any file has, of each the newest; the oldest file comes first."""
-        found: dict[Any, Any] = {}
-        left = dict(hashes_by_key)
-        for file in reversed(files):
-            some = file.find(name, left)
-            found.update(some)
-            for key in some:
-                del left[key]
-        return found
+    def rows(self) -> Iterator[tuple[Any, tuple[int, Any]]]:
+        """All its rows."""
+        return chain.from_iterable(self.by_range(max(self._place.bits - _RANGE_BITS, 0)))
 
-    def rows(self, name: str) -> Iterator[tuple[Any, tuple[int, Any]]]:
-        """All rows of a table."""
-        if name in self._tables:
-            for rows in self._by_range(name, max(self._tables[name].bits - _RANGE_BITS, 0)):
-                yield from rows
-
-    def source(self, name: str) -> list[Source]:
-        """A table, to be written to another file; none if the file does not have it."""
-        if name not in self._tables:
-            return []
-        table = self._tables[name]
-        return [Source(table.entries, table.size, lambda bits: self._by_range(name, bits))]
-
-    def _by_range(self, name: str, bits: int) -> Iterator[Rows]:
-        own = self._tables[name].bits
+    def by_range(self, bits: int) -> Iterator[Rows]:
+        own = self._place.bits
         many = 1 << max(own - bits, 0)
+        offsets, _ = self._index or self._read_index()
         for first in range(0, 1 << own, many):
             rows: Rows = []
-            for hashes, columns in self._chunks(name, first, many):
+            begin = offsets[first]
+            data = self._read(begin, offsets[first + many])
+            for number in range(first, first + many):
+                hashes, columns = self._parts(number, data[offsets[number] - begin : offsets[number + 1] - begin])
                 if hashes:
                     keys, values = self._form.decode(columns)
                     every = unpack(f"<{len(keys)}Q", hashes)
@@ -306,41 +313,43 @@ class HashedFile:
             else:
                 yield from _divided(rows, _HASH_BITS - bits, 1 << (bits - own))
 
-    def _chunks(self, name: str, first: int, many: int) -> list[tuple[bytes, Any]]:
-        """The hashes of the keys, and the encoded columns, of consecutive chunks."""
-        offsets, seed = self._index(name).offsets, self._seeds[name] + first
-        begin = offsets[first]
-        data = self._read(begin, offsets[first + many])
-        return [
-            self._parts(
-                name, first + nth, data[offsets[first + nth] - begin : offsets[first + nth + 1] - begin], seed + nth
-            )
-            for nth in range(many)
-        ]
-
-    def _parts(self, name: str, number: int, chunk: Any, seed: int) -> tuple[bytes, Any]:
+    def _parts(self, number: int, chunk: Any) -> tuple[bytes, Any]:
         """The hashes of the keys of a chunk, and its encoded columns."""
         body = chunk[_HASH_BYTES:]
-        if len(body) < _count.size or xxhash.xxh3_64_digest(body, seed) != chunk[:_HASH_BYTES]:
-            raise self._damaged(f"chunk {number} of {name!r} has another hash")
+        if len(body) < _count.size or xxhash.xxh3_64_digest(body, self._seed + number) != chunk[:_HASH_BYTES]:
+            raise _damaged(self._where, f"chunk {number} of {self._name!r} has another hash")
         columns = _BODY + _length.size * _count.unpack_from(body)[0]
         return bytes(chunk[_BODY:columns]), chunk[columns:]
 
-    def _index(self, name: str) -> _Index:
-        if name not in self._indices:
-            table = self._tables[name]
-            chunks = (1 << table.bits) + 1
-            data = self._read(table.begins, table.begins + _length.size * chunks + table.seen_bytes)
-            if xxhash.xxh3_64_digest(data) != table.hashed:
-                raise self._damaged(f"the index of {name!r} has another hash")
-            listed, seen = data[: _length.size * chunks], data[_length.size * chunks :]
-            is_little = sys.byteorder == "little"
-            offsets = memoryview(listed).cast("Q") if is_little else unpack(f"<{chunks}Q", listed)
-            self._indices[name] = _Index(offsets, seen, 8 * len(seen) - 1)
-        return self._indices[name]
+    def _read_index(self) -> tuple[Sequence[int], Any]:
+        """Where chunks begin, and where the last ends; and the bits of keys."""
+        place = self._place
+        chunks = (1 << place.bits) + 1
+        data = self._read(place.begins, place.begins + _length.size * chunks + place.seen_bytes)
+        if xxhash.xxh3_64_digest(data) != place.hashed:
+            raise _damaged(self._where, f"the index of {self._name!r} has another hash")
+        listed, seen = data[: _length.size * chunks], data[_length.size * chunks :]
+        is_little = sys.byteorder == "little"
+        offsets = memoryview(listed).cast("Q") if is_little else unpack(f"<{chunks}Q", listed)
+        self._index = offsets, seen
+        return self._index
 
-    def _damaged(self, fault: str) -> Damaged:
-        return Damaged(f"{self._where} was changed or cut off since it was written: {fault}; run again")
+
+def find_newest(files: Sequence[HashedFile], name: str, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
+    """The values of the keys that a table of any file has, of each the newest; the oldest file comes first."""
+    found: dict[Any, Any] = {}
+    left = dict(hashes_by_key)
+    for file in reversed(files):
+        if name in file.tables:
+            values = file.tables[name].find(left)
+            found.update(values)
+            for key in values:
+                del left[key]
+    return found
+
+
+def _damaged(where: str, fault: str) -> Damaged:
+    return Damaged(f"{where} was changed or cut off since it was written: {fault}; run again")
 
 
 def _bits(entries: int, size: int) -> int:

@@ -163,9 +163,9 @@ class MortalNetwork(Network):
         """Merge the snapshots of checkpoints that are due."""
         assert self.rewind_log is not None
         while (due := next(self.rewind_log.due_to_merge(), None)) is not None:
-            names = [snapshot.name for snapshot in due.snapshots]
-            one = merged(layer.as_snapshot() for layer in self._new_nodes.shelf.get(names))
-            self.rewind_log.merged(due, *self._new_nodes.shelf.put(one)[:2])
+            shelf = self._new_nodes.shelf
+            one = merged(shelf.snapshot(each.name) for each in due.snapshots)
+            self.rewind_log.merged(due, *shelf.put(one)[:2])
 
     def _may_arrive(self, event: Scheduled) -> bool:
         """Whether an event may come now: it comes by a pipe, or its receiver is not halted."""

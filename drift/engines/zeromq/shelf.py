@@ -70,12 +70,15 @@ class SnapshotFiles:
     def get(self, names: Sequence[bytes]) -> list[Layer]:
         """Consecutive files of the same kind are one layer."""
         layers: list[Layer] = []
-        for as_it_is, group in groupby(map(self._data, names), lambda data: data[:1] == _AS_IT_IS):
-            if as_it_is:
-                layers.append(LoadedLayer([unpacked(data[1:]) for data in group], self.timed))
-            else:
+        for is_by_key, group in groupby(map(self._data, names), lambda data: data[:1] == _BY_KEY):
+            if is_by_key:
                 layers.append(ByKey(list(map(FileByKey, group))))
+            else:
+                layers.append(LoadedLayer([unpacked(data[1:]) for data in group], self.timed))
         return layers
+
+    def snapshot(self, name: bytes) -> Snapshot:
+        return unpacked(self._data(name)[1:])
 
     def parts(self, name: bytes) -> Iterator[SnapshotPart]:
         """A snapshot, for a shelf on another machine."""
@@ -112,11 +115,11 @@ class SnapshotFiles:
 
     def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:
         """Merge consecutive snapshots into one, in which keys can be looked up."""
-        layers = [layer for name in names for layer in self.get([name])]
+        parts = [FileByKey(data) if data[:1] == _BY_KEY else unpacked(data[1:]) for data in map(self._data, names)]
 
         def write(file: BinaryIO) -> None:
             file.write(_BY_KEY)
-            write_by_key(file, layers, self.timed)
+            write_by_key(file, parts, self.timed)
 
         return self._write(write)
 

@@ -156,7 +156,7 @@ class RewindLog:
             self._is_requested = True
             return None
         snapshots = {
-            worker: merged(layer.as_snapshot() for layer in self._shelf.get([snapshot.name for snapshot in untaken]))
+            worker: merged(self._shelf.snapshot(each.name) for each in untaken)
             for worker, untaken in enumerate(self._not_handed_over)
         }
         self._handed_over = self.since

@@ -60,8 +60,6 @@ class Layer(Protocol):
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
         """The values of the keys that it has; a value may be DELETED."""
 
-    def as_snapshot(self) -> Snapshot: ...
-
 
 class Shelf(Protocol):
     """The store of snapshots, by name, that the processes of a run share."""
@@ -76,6 +74,9 @@ class Shelf(Protocol):
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
         """Consecutive snapshots, oldest first; a layer may be several of them."""
+
+    def snapshot(self, name: bytes) -> Snapshot:
+        """A snapshot as it was put."""
 
     def drop(self, name: bytes) -> None:
         """Delete a snapshot that nobody will read any more."""
@@ -111,6 +112,9 @@ class InMemory:
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
         return [LoadedLayer([unpacked(name)], self._timed) for name in names]
+
+    def snapshot(self, name: bytes) -> Snapshot:
+        return unpacked(name)
 
     def drop(self, name: bytes) -> None:
         """Does nothing."""
@@ -157,9 +161,6 @@ class LoadedLayer:
         for table in self._tables_of(step):
             found.update({key: table[key] for key in keys if key in table})
         return found
-
-    def as_snapshot(self) -> Snapshot:
-        return merged(self._snapshots)
 
 
 def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
