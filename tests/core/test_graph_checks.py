@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pickle
 import re
 from collections.abc import Callable
@@ -32,68 +33,69 @@ def line_with(mark: str) -> int:
     return number
 
 
-def refused(make: Callable[[drift.Graph], Any], *words: str, marks: tuple[str, ...] = ()) -> None:
-    graph = drift.Graph("checked")
-    with pytest.raises(drift.GraphError) as raised:
-        make(graph)
-        graph.build()
-    message = str(raised.value)
-    for word in words:
-        assert word in message, message
-    assert lines_of(message) == [line_with(mark) for mark in marks], message
+def refused(*words: str, marks: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """The test that the graph which a function makes is refused with these words and the lines with these marks."""
+
+    def test_of(make: Callable[..., Any]) -> Callable[..., None]:
+        def test(**given: Any) -> None:
+            graph = drift.Graph("checked")
+            with pytest.raises(drift.GraphError) as raised:
+                make(graph, **given)
+                graph.build()
+            message = str(raised.value)
+            for word in words:
+                assert word.format(**given) in message, message
+            assert lines_of(message) == [line_with(mark) for mark in marks], message
+
+        parameters = [each for each in inspect.signature(make).parameters.values() if each.name != "graph"]
+        test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return test
+
+    return test_of
 
 
-def test_a_graph_without_a_source_is_refused() -> None:
-    refused(lambda graph: None, "'checked'", "no source")
+@refused("'checked'", "no source")
+def test_a_graph_without_a_source_is_refused(graph: drift.Graph) -> None: ...
 
 
-def test_a_graph_without_a_sink_is_refused() -> None:
-    refused(lambda graph: graph.source("in").map(same_payload), "'checked'", "no sink")
+@refused("'checked'", "no sink")
+def test_a_graph_without_a_sink_is_refused(graph: drift.Graph) -> None:
+    graph.source("in").map(same_payload)
 
 
-def test_a_step_that_leads_to_no_sink_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        stream = graph.source("in")
-        stream.sink("out")
-        stream.map(same_payload, name="lost")  # leads nowhere
-
-    refused(make, "'lost'", "leads to no sink", marks=("leads nowhere",))
+@refused("'lost'", "leads to no sink", marks=("leads nowhere",))
+def test_a_step_that_leads_to_no_sink_is_refused(graph: drift.Graph) -> None:
+    stream = graph.source("in")
+    stream.sink("out")
+    stream.map(same_payload, name="lost")  # leads nowhere
 
 
-def test_a_source_that_leads_to_no_sink_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        graph.source("in").sink("out")
-        graph.source("unused")  # unused source
-
-    refused(make, "'unused'", "leads to no sink", marks=("unused source",))
+@refused("'unused'", "leads to no sink", marks=("unused source",))
+def test_a_source_that_leads_to_no_sink_is_refused(graph: drift.Graph) -> None:
+    graph.source("in").sink("out")
+    graph.source("unused")  # unused source
 
 
-def test_a_step_that_no_source_reaches_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        loop: drift.Feedback[Any] = graph.feedback("loop")
-        turning = loop.group(few_keys, 1, name="turning")  # unreachable
-        turning.map(same_payload).feed(loop)
-        turning.sink("never")
-        graph.source("in").sink("out")
-
-    refused(make, "'turning'", "unreachable", marks=("unreachable",))
+@refused("'turning'", "unreachable", marks=("unreachable",))
+def test_a_step_that_no_source_reaches_is_refused(graph: drift.Graph) -> None:
+    loop: drift.Feedback[Any] = graph.feedback("loop")
+    turning = loop.group(few_keys, 1, name="turning")  # unreachable
+    turning.map(same_payload).feed(loop)
+    turning.sink("never")
+    graph.source("in").sink("out")
 
 
-def test_two_steps_of_one_name_are_refused_with_both_lines() -> None:
-    def make(graph: drift.Graph) -> None:
-        stream = graph.source("in")
-        stream.map(same_payload, name="twice")  # first of the name
-        stream.filter(bool, name="twice")  # second of the name
-
-    refused(make, "two steps named 'twice'", marks=("first of the name", "second of the name"))
+@refused("two steps named 'twice'", marks=("first of the name", "second of the name"))
+def test_two_steps_of_one_name_are_refused_with_both_lines(graph: drift.Graph) -> None:
+    stream = graph.source("in")
+    stream.map(same_payload, name="twice")  # first of the name
+    stream.filter(bool, name="twice")  # second of the name
 
 
-def test_a_sink_with_the_name_of_a_step_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        stream = graph.source("taken")  # the source of the name
-        stream.sink("taken")  # the sink of the name
-
-    refused(make, "two steps named 'taken'", marks=("the source of the name", "the sink of the name"))
+@refused("two steps named 'taken'", marks=("the source of the name", "the sink of the name"))
+def test_a_sink_with_the_name_of_a_step_is_refused(graph: drift.Graph) -> None:
+    stream = graph.source("taken")  # the source of the name
+    stream.sink("taken")  # the sink of the name
 
 
 def test_a_step_may_have_the_name_of_a_sink() -> None:
@@ -190,21 +192,17 @@ def test_unnamed_steps_of_one_function_get_numbers() -> None:
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.0, True, None, "2"])
-def test_a_window_is_a_number_of_items(window: Any) -> None:
-    def make(graph: drift.Graph) -> None:
-        graph.source("in").group(few_keys, window, name="bad window").sink("out")  # window
-
-    refused(make, "'bad window'", f"window {window!r}", marks=("window",))
+@refused("'bad window'", "window {window!r}", marks=("window",))
+def test_a_window_is_a_number_of_items(graph: drift.Graph, window: Any) -> None:
+    graph.source("in").group(few_keys, window, name="bad window").sink("out")  # window
 
 
-def test_a_cycle_without_a_grouping_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        loop: drift.Feedback[Any] = graph.feedback("loop")
-        turned = graph.source("in").merge(loop).map(same_payload, name="turned")  # turned
-        turned.filter(bool, name="kept").feed(loop)
-        turned.sink("out")
-
-    refused(make, "'turned' -> 'kept' -> 'turned'", "without a grouping", marks=("turned",))
+@refused("'turned' -> 'kept' -> 'turned'", "without a grouping", marks=("turned",))
+def test_a_cycle_without_a_grouping_is_refused(graph: drift.Graph) -> None:
+    loop: drift.Feedback[Any] = graph.feedback("loop")
+    turned = graph.source("in").merge(loop).map(same_payload, name="turned")  # turned
+    turned.filter(bool, name="kept").feed(loop)
+    turned.sink("out")
 
 
 def test_a_cycle_without_a_feedback_edge_is_refused() -> None:
@@ -240,74 +238,59 @@ def test_a_source_takes_no_input_and_a_sink_gives_none() -> None:
             draft.build()
 
 
-def test_a_feedback_edge_that_is_never_closed_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        loop: drift.Feedback[Any] = graph.feedback("open")  # never closed
-        graph.source("in").merge(loop).group(few_keys, 1).sink("out")
-
-    refused(make, "'open'", "never closed", marks=("never closed",))
+@refused("'open'", "never closed", marks=("never closed",))
+def test_a_feedback_edge_that_is_never_closed_is_refused(graph: drift.Graph) -> None:
+    loop: drift.Feedback[Any] = graph.feedback("open")  # never closed
+    graph.source("in").merge(loop).group(few_keys, 1).sink("out")
 
 
-def test_a_feedback_edge_that_is_closed_twice_is_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        loop: drift.Feedback[Any] = graph.feedback("twice")  # closed twice
-        stream = graph.source("in").merge(loop).group(few_keys, 1)
-        stream.feed(loop)
-        stream.feed(loop)
-
-    refused(make, "'twice'", "closed twice", marks=("closed twice",))
+@refused("'twice'", "closed twice", marks=("closed twice",))
+def test_a_feedback_edge_that_is_closed_twice_is_refused(graph: drift.Graph) -> None:
+    loop: drift.Feedback[Any] = graph.feedback("twice")  # closed twice
+    stream = graph.source("in").merge(loop).group(few_keys, 1)
+    stream.feed(loop)
+    stream.feed(loop)
 
 
-def test_two_feedback_edges_of_one_name_are_refused() -> None:
-    def make(graph: drift.Graph) -> None:
-        graph.feedback("again")  # first feedback
-        graph.feedback("again")  # second feedback
-
-    refused(make, "two feedback edges named 'again'", marks=("first feedback", "second feedback"))
+@refused("two feedback edges named 'again'", marks=("first feedback", "second feedback"))
+def test_two_feedback_edges_of_one_name_are_refused(graph: drift.Graph) -> None:
+    graph.feedback("again")  # first feedback
+    graph.feedback("again")  # second feedback
 
 
-def test_only_a_feedback_of_this_graph_can_be_closed() -> None:
-    def no_loop(graph: drift.Graph) -> None:
-        graph.source("in").feed(graph.source("other"))  # type: ignore[arg-type]  # no loop
-
-    refused(no_loop, "not <Stream", marks=("no loop",))
-
-    def make(graph: drift.Graph) -> None:
-        graph.source("in").feed(drift.Graph("another").feedback("loop"))
-
-    with pytest.raises(drift.GraphError, match="'checked' meets"):
-        make(drift.Graph("checked"))
+@refused("not <Stream", marks=("no loop",))
+def test_only_a_feedback_can_be_closed(graph: drift.Graph) -> None:
+    graph.source("in").feed(graph.source("other"))  # type: ignore[arg-type]  # no loop
 
 
-def test_streams_of_two_graphs_do_not_merge() -> None:
-    def make(graph: drift.Graph) -> None:
-        graph.source("in").merge(drift.Graph("another").source("in"))  # merge of two
-
-    refused(make, "'checked' meets", "another", marks=("merge of two",))
+@refused("'checked' meets", marks=("of another",))
+def test_only_a_feedback_of_this_graph_can_be_closed(graph: drift.Graph) -> None:
+    graph.source("in").feed(drift.Graph("another").feedback("loop"))  # of another
 
 
-def test_a_stream_does_not_come_twice_to_one_step() -> None:
-    def make(graph: drift.Graph) -> None:
-        stream = graph.source("in")
-        stream.merge(stream).map(same_payload, name="doubled").sink("out")  # twice the same
+@refused("'checked' meets", "another", marks=("merge of two",))
+def test_streams_of_two_graphs_do_not_merge(graph: drift.Graph) -> None:
+    graph.source("in").merge(drift.Graph("another").source("in"))  # merge of two
 
-    refused(make, "'doubled'", "'in' twice", marks=("twice the same",))
+
+@refused("'doubled'", "'in' twice", marks=("twice the same",))
+def test_a_stream_does_not_come_twice_to_one_step(graph: drift.Graph) -> None:
+    stream = graph.source("in")
+    stream.merge(stream).map(same_payload, name="doubled").sink("out")  # twice the same
 
 
 @pytest.mark.parametrize("step", ["map", "filter", "flat_map"])
-def test_a_step_takes_a_function(step: str) -> None:
-    def make(graph: drift.Graph) -> None:
-        getattr(graph.source("in"), step)(5)  # no function
-
-    refused(make, f"{step} takes a function, not 5", marks=("no function",))
+@refused("{step} takes a function, not 5", marks=("no function",))
+def test_a_step_takes_a_function(graph: drift.Graph, step: str) -> None:
+    getattr(graph.source("in"), step)(5)  # no function
 
 
 @pytest.mark.parametrize(("step", "more"), [("scan", (0, max)), ("count", ()), ("reduce", (max,)), ("group", (2,))])
-def test_a_step_that_goes_by_keys_takes_a_function_for_them(step: str, more: tuple[Any, ...]) -> None:
-    def make(graph: drift.Graph) -> None:
-        getattr(graph.source("in"), step)(5, *more)  # no key
-
-    refused(make, "takes a function", "not 5", marks=("no key",))
+@refused("takes a function", "not 5", marks=("no key",))
+def test_a_step_that_goes_by_keys_takes_a_function_for_them(
+    graph: drift.Graph, step: str, more: tuple[Any, ...]
+) -> None:
+    getattr(graph.source("in"), step)(5, *more)  # no key
 
 
 @pytest.mark.parametrize("name", ["", 5, None])
