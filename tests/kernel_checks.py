@@ -1,9 +1,9 @@
 """The kernel under a sanitizer of addresses, with drawn values, and where memory runs out: `make kernel-checks`.
 
-    python tests/kernel_checks.py ROUNDS     so many rounds of each check, and as many thousand hashes
+    python tests/kernel_checks.py ROUNDS     so many rounds of each check
 
-The kernel is built anew, with AddressSanitizer and the sanitizer of undefined behaviour, in a copy, and the checks run
-there in a process of their own. An error of memory ends it, and any answer that is not the twin's.
+The kernel is built anew, with AddressSanitizer and the sanitizer of undefined behaviour, in a copy, and the tests that
+draw values for it run there, and then the checks. An error of memory ends them, and any answer that is not the twin's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 ROOT = Path(__file__).parent.parent
 _FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+_TESTS = ["tests/core/test_compiled.py", "tests/core/test_metas_of_batches.py"]
 _ALLOCATIONS = 60  # of a call, each of which fails once
 _KINDS = [
     *((kind, (1, 2, 4, 8)) for kind in ("integer", "natural")),
@@ -59,6 +60,8 @@ def main(rounds: int) -> int:
             "LD_PRELOAD": " ".join(_sanitizers()),
             "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         }
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TESTS]
+        subprocess.run(tests, cwd=ROOT, env={**environment, "DRIFT_TESTS": "anew"}, check=True)
         here = [sys.executable, __file__, str(rounds)]
         checked = subprocess.run([*here, "checks"], env=environment, check=False).returncode
     return checked or subprocess.run([*here, "leaks"], check=False).returncode
@@ -70,12 +73,8 @@ def check(rounds: int) -> None:
 
     assert kernel is not None
     for name, one in (
-        ("hashes", hashes),
         ("objects", objects),
         ("columns", columns),
-        ("metas", metas),
-        ("stamps", stamps),
-        ("blocks", blocks),
         ("windows", windows),
         ("sessions", sessions),
         ("windows by number", by_number),
@@ -88,17 +87,6 @@ def check(rounds: int) -> None:
             one(kernel, drawn)
             if number in (0, rounds - 1):
                 print(f"{name}: {number + 1} rounds", flush=True)
-
-
-def hashes(kernel: Any, drawn: random.Random) -> None:
-    import xxhash
-
-    for _ in range(1000):
-        length = drawn.choice([drawn.randrange(4), drawn.randrange(17), drawn.randrange(260), drawn.randrange(3000)])
-        data = drawn.randbytes(length)
-        assert kernel.xxh64(data) == xxhash.xxh64_intdigest(data)
-        assert kernel.xxh3_64(data) == xxhash.xxh3_64_intdigest(data)
-        assert kernel.xxh3_128(data) == xxhash.xxh3_128_digest(data)
 
 
 def value(drawn: random.Random, depth: int = 0) -> Any:
@@ -207,129 +195,6 @@ def real_meta(drawn: random.Random) -> bytes:
     for _ in range(drawn.choice([0, 0, 1, 2])):
         meta = later_meta(meta, b"ab", drawn.choice(moments), drawn.choice([1, 2, 3, 255]), drawn.randrange(2)) or meta
     return meta
-
-
-def any_bytes(drawn: random.Random) -> bytes:
-    size = drawn.choice([0, 1, 2, 7, 8, 9, 25, 26, 300, 70_000 if drawn.random() < 0.01 else 3])
-    return bytes(drawn.choice(b"\0\1\x03\xf8\xff") for _ in range(size)) if size < 100 else b"\xff" * size
-
-
-def change(drawn: random.Random, metas: Any, are_real: bool) -> tuple[str, Callable[[Any], Any]]:
-    """A way to make other metas of these, by its name; some of what is asked cannot be done."""
-    from drift_graph.meta import in_rounds
-
-    size = len(metas)
-    start, end = (drawn.randrange(-size - 2, size + 3) for _ in range(2))
-    places = [drawn.randrange(-(drawn.random() < 0.1), size + (drawn.random() < 0.1)) for _ in range(5 if size else 0)]
-    endings = [any_bytes(drawn) for _ in range(drawn.randrange(4))]
-    counts = [drawn.randrange(len(endings) + 1) for _ in range(size)]
-    others = [[any_bytes(drawn) for _ in range(drawn.randrange(4))] for _ in range(drawn.randrange(3))]
-    bound = metas[drawn.randrange(size)] if size else b""
-    moment = drawn.choice([None, 0, 1, array("q", [drawn.randrange(-4, 5) for _ in range(size)])])
-    inward = drawn.choice([-1, 0, 1] if are_real and all(map(in_rounds, metas)) else [0, 1])
-    later = b"\5", moment, drawn.choice([1, 2, 3, 255]), drawn.randrange(2), inward
-    damage = [(drawn.randrange(99_999), drawn.randrange(256)) for _ in range(drawn.randrange(3))]
-
-    def damaged(data: bytes) -> bytes:
-        changed = bytearray(data)
-        for at, byte in damage if data else ():
-            changed[at % len(data)] = byte
-        return bytes(changed)
-
-    packed, encoded = damaged(metas.packed()), damaged(metas.encoded())
-    ways: dict[str, Callable[[Any], Any]] = {
-        "slice": lambda each: each[start:end],
-        "take": lambda each: each.take(places),
-        "chosen": lambda each: each.chosen(bytes(count % 2 for count in counts)),
-        "sorted": lambda each: each.sorted()[1],
-        "from_on": lambda each: each.from_on(bound),
-        "later": lambda each: each.later(*later),
-        "suffix": lambda each: each.with_suffix(any_bytes(random.Random(start))),
-        "children": lambda each: each.children(counts, endings),
-        "joined": lambda each: type(each).joined([each, *map(type(each), others), each[: size // 2]]),
-        "unpacked": lambda each: type(each).unpacked(packed),
-        "decoded": lambda each: type(each).decoded(size, encoded),
-    }
-    name = drawn.choice(list(ways))
-    return name, ways[name]
-
-
-def metas(kernel: Any, drawn: random.Random) -> None:
-    """Metas that are made and changed, beside a list of bytes; some are no metas."""
-    from drift_graph.metas import ListedMetas
-
-    kinds = (ListedMetas, kernel.Metas)
-    are_real = drawn.random() < 0.6
-    if drawn.random() < 0.2:
-        numbered = drawn.choice([-9, 0, 2**63 - 5, 2**70]), drawn.randrange(-1, 9), b"\3\0\0"
-        pair = [_outcome(kind.numbered, *numbered) for kind in kinds]
-    else:
-        of = real_meta if are_real else any_bytes
-        given = [of(drawn) for _ in range(drawn.choice([0, 1, 2, 5, 17, 60]))]
-        pair = [kind(given) for kind in kinds]
-    for _ in range(drawn.randrange(5)):
-        if isinstance(pair[0], tuple):
-            assert pair[0] == pair[1]
-            return
-        name, way = change(drawn, pair[0], are_real)
-        found = [_outcome(way, each) for each in pair]
-        if name == "later" and not are_real:  # of what is no meta, or was put into any phase, any answer will do
-            continue
-        are_real = are_real and name in ("slice", "take", "chosen", "sorted", "from_on")
-        if any(isinstance(each, tuple) for each in found):
-            assert isinstance(found[0], tuple) and found[0][:1] == found[1][:1], (name, *found)
-            continue
-        pair = found
-        assert list(pair[0]) == list(pair[1]), (name, *pair)
-        assert list(pair[0].sorted()[0]) == list(pair[1].sorted()[0])
-        for ask in ("is_increasing", "times", "numbers", "some_later", "encoded", "split", "least", "greatest"):
-            one, other = (_outcome(getattr(each, ask)) for each in pair)
-            assert (list(one) == list(other)) if ask == "times" else one == other, (ask, one, other)
-
-
-def stamps(kernel: Any, drawn: random.Random) -> None:
-    """Stamps that are counted, taken back and settled, and late times, beside their twins."""
-    from drift_graph.lateness import _late_of
-    from drift_graph.stamp_counts import ListedStamps
-
-    pair, least = [ListedStamps(), kernel.Stamps()], 0
-    for _ in range(drawn.randrange(12)):
-        count = drawn.choice([0, 1, 5, 60, 200])
-        spread = drawn.choice([40, 1000, 2**62])
-        times = array("q", [least + drawn.randrange(spread) for _ in range(count)])
-        ties = array("Q", [drawn.choice([0, 7, 2**64 - 1, drawn.getrandbits(64)]) for _ in range(count)])
-        (one, _), (other, order) = (each.add(times, ties) for each in pair)
-        stamps_of_items = list(zip(times, ties))
-        assert order is None or list(order) == sorted(range(count), key=stamps_of_items.__getitem__)
-        assert (order is None) == (stamps_of_items == sorted(stamps_of_items))
-        assert (one is None) == (other is None) and list(one or ()) == list(other if other is not None else ())
-        if drawn.random() < 0.3:
-            for each in pair:
-                each.take_back(times, ties)
-        if drawn.random() < 0.5:
-            least += drawn.randrange(60)
-            for each in pair:
-                each.settle(least)
-        assert pair[0].listed() == pair[1].listed()
-        late = times, drawn.choice([-(2**63), 0, 2**63 - 1]), least, drawn.choice([0, 9, 2**63, 2**64])
-        assert list(_late_of(*late)) == list(kernel.late_of(*late))
-
-
-def blocks(kernel: Any, drawn: random.Random) -> None:
-    """Values in blocks of the digest, by the kernel and one by one."""
-    from drift_graph import canonical as forms
-
-    some = [value(drawn, 3) for _ in range(drawn.choice([0, 1, 2, 5, 30]))]
-    size = drawn.randrange(1, 9)
-    first = drawn.randrange(1, size + 1)
-    starts = range(first - size, len(some), size) if some else ()
-    expected = _outcome(lambda: [b"".join(map(forms._whole_canonical, some[max(at, 0) : at + size])) for at in starts])
-    found = _outcome(lambda: [data for data, _ in kernel.encode_blocks(some, first, size, *forms.CANONICAL)])
-    assert found == expected
-    _outcome(kernel.encode_blocks, some, drawn.randrange(-1, 2), drawn.randrange(-1, 2), *forms.CANONICAL)
-    if isinstance(expected, list):
-        for data, seen in kernel.encode_blocks(some, first, size, *forms.CANONICAL):
-            assert type(data) is bytes and 0 <= seen < 8
 
 
 class NotAdded:
@@ -632,14 +497,6 @@ def loops(kernel: Any) -> str:
 
 
 def keys(kernel: Any, drawn: random.Random) -> None:
-    from drift.machines.keys import identities
-    from drift_graph.canonical import identity
-
-    some = [
-        drawn.choice(["a", 1, None, True, 1.0, (), ("a", 1), (1.0,), ("a", (1,))]) for _ in range(drawn.randrange(5))
-    ]
-    assert list(map(repr, identities(some))) == list(map(repr, map(identity, some)))
-
     texts = [
         drawn.choice([b"", b"a", b"aaaab", b"aaaac", b"%d" % drawn.randrange(2000)])
         for _ in range(drawn.randrange(1500))
