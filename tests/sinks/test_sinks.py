@@ -192,26 +192,6 @@ def test_replace_starts_anew_and_error_refuses(tmp_path: Path) -> None:
         sinks.jsonl(7)  # type: ignore[arg-type]
 
 
-def test_a_run_that_broke_off_is_continued_by_the_next(tmp_path: Path) -> None:
-    graph = drift.Graph("sums")
-    graph.source("numbers").scan(
-        lambda number: number % 3, 0, lambda total, number: (total + number, (number, total + number))
-    ).sink("out")
-    once, broken = tmp_path / "once.jsonl", tmp_path / "broken.jsonl"
-    drift.run(graph, {"numbers": range(500)}, sinks={"out": sinks.jsonl(once)}).finish()
-    for items in (1, 130, 499):
-        with drift.run(graph, {"numbers": range(500)}, sinks={"out": sinks.jsonl(broken)}, batch_items=64) as run:
-            for _ in range(items):
-                next(run)
-        assert once.read_bytes().startswith(broken.read_bytes())
-    drift.run(graph, {"numbers": range(500)}, sinks={"out": sinks.jsonl(broken)}).finish()
-    assert once.read_bytes() == broken.read_bytes()
-    with pytest.raises(SinkError, match=r"broken.jsonl, line 301: it is not what this run gives at position 300"):
-        numbers = [*range(300), 7, *range(301, 500)]
-        drift.run(graph, {"numbers": numbers}, sinks={"out": sinks.jsonl(broken)}).finish()
-    assert once.read_bytes() == broken.read_bytes()
-
-
 def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     first = sinks.jsonl(path)
@@ -534,20 +514,3 @@ def test_a_reader_that_leaves_ends_the_run_with_one_error_and_no_noise() -> None
     assert process.returncode == 3
     assert said.startswith("standard output cannot take the items at positions ")
     assert "BrokenPipeError" in said
-
-
-def test_a_file_that_is_longer_than_the_output_is_reported_and_left_alone(tmp_path: Path) -> None:
-    graph = drift.Graph("numbers")
-    graph.source("numbers").sink("out")
-    path = tmp_path / "out.jsonl"
-    drift.run(graph, {"numbers": range(5)}, sinks={"out": sinks.jsonl(path)}).finish()
-    longer = path.read_bytes()
-    for count in (0, 3):
-        run = drift.run(graph, {"numbers": range(count)}, sinks={"out": sinks.jsonl(path)})
-        with pytest.raises(SinkError, match=rf"goes on for \d+ bytes after line {count}, where the output of this run"):
-            run.finish()
-        assert path.read_bytes() == longer
-    broken_off = drift.run(graph, {"numbers": range(5)}, sinks={"out": sinks.jsonl(path)}, batch_items=2)
-    next(broken_off)
-    broken_off.close()
-    assert path.read_bytes() == longer

@@ -52,22 +52,6 @@ def test_text_gives_the_lines_that_python_gives_however_the_file_is_cut(
             assert all_of(sources.text(path, encoding), items_max) == expected
 
 
-def test_a_last_line_without_newline_and_an_empty_file_are_what_they_are(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"one\ntwo")
-    assert all_of(sources.text(path)) == ["one", "two"]
-    path.write_bytes(b"")
-    assert all_of(sources.text(str(path))) == []
-    path.write_bytes(b"\n\n")
-    assert all_of(sources.text(path)) == ["", ""]
-
-
-def test_a_line_of_many_chunks_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_text("a" * 3_000_000 + "\n" + "b" * 1_500_000 + "\nc\n")
-    assert [len(line) for line in all_of(sources.text(path))] == [3_000_000, 1_500_000, 1]
-
-
 @given(
     before=st.lists(st.text("aé𝄞", max_size=20), max_size=8),
     bad=st.sampled_from([b"\xff", b"\xc3\n", b"\xe2\x82\n", b"\xed\xa0\x80", b"\xf0\x9d"]),
@@ -139,12 +123,6 @@ def test_a_broken_gzip_file_and_one_that_is_none_are_named(tmp_path: Path) -> No
     assert f"{path}, line 3: the gzip data are broken (CRC check failed" in fault
     path.write_bytes(b"one\n")
     assert "line 1: the gzip data are broken (Not a gzipped file" in fault_of(sources.text(path))[1]
-
-
-def test_gzip_members_one_after_another_are_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "two.gz"
-    path.write_bytes(gzip.compress(b"one\ntw") + gzip.compress(b"o\nthree\n"))
-    assert all_of(sources.text(path)) == ["one", "two", "three"]
 
 
 def test_a_source_of_a_file_can_be_opened_again(tmp_path: Path) -> None:
