@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from lakes import Delta, drained, expected, opened, row_at, rows_in, write, wrote
 
@@ -125,6 +129,33 @@ def test_values_come_back_as_they_were_and_new_columns_on_request(lake: Delta) -
         {name: row[name] for name in full if name != "none"} for row in rows
     ]
     assert [row.get("none") for row in found] == [None, None, "late"]
+
+
+@pytest.mark.parametrize("by", [None, "day"])
+def test_filters_of_others_find_every_row(lake: Delta, by: str | None) -> None:
+    """Readers pass over files by bounds in the log, which are floats: not exact for such values."""
+    money = Decimal("1234567890123456.12")
+    kinds = {
+        "day": pa.string(), "a.b": pa.int64(), "c`d, e": pa.bool_(), "few": pa.decimal128(9, 2),
+        "money": pa.decimal128(18, 2), "f": pa.float64(), "of": pa.struct({"money": pa.decimal128(18, 2)}),
+    }  # fmt: skip
+    row = {
+        "day": "x",
+        "a.b": 5,
+        "c`d, e": True,
+        "few": Decimal("1.27"),
+        "money": money,
+        "f": math.inf,
+        "of": {"money": money},
+    }
+    wrote(lake, 0, 2, lambda _: row, columns=kinds, partition_by=by, part_items=1)
+    table = lake.table()
+    for condition in (pc.field("money") == money, pc.field("f") > 0.0, pc.field("of", "money") == money):
+        assert table.to_pyarrow_dataset().to_table(filter=condition).num_rows == 2
+    assert pl.scan_delta(str(lake.folder)).filter(pl.col("money") == pl.lit(money)).collect().height == 2
+    with_bounds = pa.table(table.get_add_actions(flatten=True)).column_names
+    found = {name for name in ("position", "time", *kinds) if f"min.{name}" in with_bounds}
+    assert found == {"position", "time", "a.b", "few", *({"day"} - {by})}
 
 
 def test_views_of_lists_are_written_into_a_table_that_has_lists(lake: Delta, tmp_path: Path) -> None:
