@@ -131,6 +131,11 @@ class Aggregate(Generic[T, V]):
         """The final value of an accumulator; by default the accumulator itself."""
         return accumulator  # type: ignore[no-any-return]
 
+    def results(self, accumulators: Sequence[Any]) -> Sequence[V]:
+        """The final value of each accumulator; where these are the values, without a call for each."""
+        is_itself = type(self).result is Aggregate.result
+        return accumulators if is_itself else list(map(self.result, accumulators))
+
     # The first two: of what type `drift.agg.collect()` is follows from the stream, later than its `then` is called.
     @overload
     def then(self: Aggregate[Never, Never], function: Callable[[Any], R]) -> Aggregate[Any, R]: ...
@@ -281,7 +286,7 @@ class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
 
 
 class _LeavesOutNone(_OfValues, frozen=True):
-    """An aggregate of the values that are not None; the accumulator of no others is None, and so is its result."""
+    """An aggregate of the values that are not None; the accumulator of no others is None, as its result is."""
 
     def begin_value(self, value: Any) -> Any:
         return None if value is None else self.start(value)
@@ -296,10 +301,7 @@ class _LeavesOutNone(_OfValues, frozen=True):
             return right if left is None else left
         return self.both(left, right)
 
-    def result(self, accumulator: Any) -> Any:
-        return None if accumulator is None else self.final(accumulator)
-
-    start = final = staticmethod(itself)
+    start = staticmethod(itself)
 
     def more(self, accumulator: Any, value: Any) -> Any:
         """An accumulator with one more value."""
@@ -337,8 +339,8 @@ class Mean(_LeavesOutNone, frozen=True):
     def both(self, left: tuple[int, Any], right: tuple[int, Any]) -> tuple[int, Any]:
         return left[0] + right[0], left[1] + right[1]
 
-    def final(self, accumulator: tuple[int, Any]) -> Any:
-        return accumulator[1] / accumulator[0]
+    def result(self, accumulator: tuple[int, Any] | None) -> Any:
+        return None if accumulator is None else accumulator[1] / accumulator[0]
 
 
 class Variance(_LeavesOutNone, frozen=True):
@@ -366,10 +368,10 @@ class Variance(_LeavesOutNone, frozen=True):
         squares = left[2] + right[2] + distance * distance * left[0] * right[0] / count
         return count, left[1] + distance * right[0] / count, squares
 
-    def final(self, accumulator: tuple[int, Any, Any]) -> Any:
-        count, _, squares = accumulator
-        if count <= self.ddof:
+    def result(self, accumulator: tuple[int, Any, Any] | None) -> Any:
+        if accumulator is None or accumulator[0] <= self.ddof:
             return None
+        count, _, squares = accumulator
         return math.sqrt(squares / (count - self.ddof)) if self.is_root else squares / (count - self.ddof)
 
 
@@ -417,8 +419,8 @@ class ExtremeBy(_OfPairs, _LeavesOutNone, frozen=True):
     def both(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
         return right if _is_before(right[0], left[0], self.greatest) else left
 
-    def final(self, accumulator: tuple[Any, Any]) -> Any:
-        return accumulator[1]
+    def result(self, accumulator: tuple[Any, Any] | None) -> Any:
+        return None if accumulator is None else accumulator[1]
 
 
 class First(_ByValue, Aggregate[Any, Any], frozen=True):

@@ -30,7 +30,7 @@ class EndItem(OfAggregate, OpensWindows, frozen=True):
         return END
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
-        return list(map(self.aggregate.result, accumulators))
+        return list(self.aggregate.results(accumulators))
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -42,7 +42,7 @@ class KeyedEndItem(EndItem, frozen=True):
     """Like `EndItem`, with pairs (key, value) as results."""
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
-        return list(zip(notes, map(self.aggregate.result, accumulators)))
+        return list(zip(notes, self.aggregate.results(accumulators)))
 
 
 class PartOfEnd(NamedTuple):

@@ -306,7 +306,7 @@ class AlignedItem(_Opening, frozen=True):
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         start, end = self.bounds(time)
-        return [Window(key, start, end, value) for key, value in zip(notes, map(self.aggregate.result, accumulators))]
+        return [Window(key, start, end, value) for key, value in zip(notes, self.aggregate.results(accumulators))]
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
@@ -374,7 +374,7 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         self, firsts: Sequence[int], lasts: Sequence[int], accumulators: Sequence[Any], keys: Sequence[Any]
     ) -> list[Window[Any, Any]]:
         ends = [last + self.gap for last in lasts]
-        return list(map(Window, keys, firsts, ends, map(self.aggregate.result, accumulators)))
+        return list(map(Window, keys, firsts, ends, self.aggregate.results(accumulators)))
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         """See `Logic`."""
@@ -582,7 +582,7 @@ class NumberedStep(OfAggregate, NumbersWindows, frozen=True):
         self, payloads: Sequence[Any], selected: bytes, ends: Sequence[int], accumulators: Sequence[Any]
     ) -> list[Any]:
         keys, starts = map(self.key, compress(payloads, selected)), [end - self.size for end in ends]
-        return list(map(Window, keys, starts, ends, map(self.aggregate.result, accumulators)))
+        return list(map(Window, keys, starts, ends, self.aggregate.results(accumulators)))
 
     def windows_in_columns(
         self, codes: Any, keys: list[Any], selected: bytes, ends: Sequence[int], accumulators: list[Any]

@@ -250,8 +250,14 @@ class KeyedStage(KeyedState):
         return outputs
 
     def _sampled(self, payloads: Sequence[Any], keys: Sequence[Any] = ()) -> list[Sample]:
-        """What the user's functions get for these, as it is: payloads, states that may change, and initial values."""
+        """What the user's functions get for these, as it is: payloads, states that may change, and initial values.
+
+        Args:
+            keys: of payloads that the key function has just got.
+        """
         states: Sequence[Any] = ()
+        if keys and self._key_sampler.is_plain:
+            payloads = ()
         if keys and self._logic.hands_state:
             are_kept = self._logic.noting is not None and self._logic.noting.has_kept
             states = [self._states.get(key, self._initial) for key in (dict.fromkeys(keys) if are_kept else keys[:1])]

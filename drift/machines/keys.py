@@ -68,9 +68,9 @@ def keyed(
         ImpureStep: the key function has changed a payload, or a key that it had returned before.
     """
     try:
+        samples = sampler.sample(columns.payloads)
         if endless:
             check_lengths(group, columns.metas)
-        samples = sampler.sample(columns.payloads)
         keys: Any = [] if sampler.kept else called(group.key, columns.payloads)
         if not sampler.kept and (isinstance(group.key, MapsEach) or are_unchangeable(keys)):
             keys = identities(keys)

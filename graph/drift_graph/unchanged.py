@@ -335,23 +335,26 @@ class Sampler:
     """Encodes what is handed out, so that a change shows.
 
     Attributes:
+        is_plain: whether nobody can change any of the values that were sampled last.
         kept: the last keys that the function has returned, if they may change, each with its identity.
     """
 
-    __slots__ = ("_compared", "kept")
+    __slots__ = ("_compared", "is_plain", "kept")
 
     def __init__(self) -> None:
-        self._compared = 0
+        self._compared, self.is_plain = 0, False
         self.kept: Sequence[tuple[Any, Any]] = ()
 
     def sample(self, values: Sequence[Any], *more: Any) -> list[Sample]:
         """The values handed out now, and `more`, as they are; empty if nobody can change any of them."""
         samples: list[Sample] = []
+        self.is_plain = False
         if are_rows(values):  # values that are made of these would be others than those that are handed out
             values.watch(_sample_of_all)
             samples.append(_SampleOfRows(values, b"", ""))
             values = ()
         are_plain = are_unchangeable(values)
+        self.is_plain = are_plain and not samples
         if are_plain and are_unchangeable([*more]):
             return samples
         changeable: list[Any] = [] if are_plain else [*values]
@@ -535,10 +538,11 @@ class Noting:
             stage, or is returned; and from a result on that may change, since a window or a sum may hold it for long.
     """
 
-    __slots__ = ("is_on", "_calls", "_results", "_prints")
+    __slots__ = ("is_on", "_calls", "_is_of_step", "_results", "_prints")
 
     def __init__(self) -> None:
         self.is_on = True
+        self._is_of_step = False  # of whose results, while calls are not noted, tuples are not looked into
         self._calls: Any = None
         self._results: list[Any] = []
         self._prints: list[bytes] = []
@@ -549,6 +553,7 @@ class Noting:
 
     def of_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The step of a scan, whose results are noted while that is on."""
+        self._is_of_step = True
         if kernel is None:
             return self.of(function)
         self._calls = kernel.NotedCalls(function, _UNCHANGEABLE, _encode, self._results, self._prints, self.note)
@@ -599,10 +604,8 @@ class Noting:
                 calls.reset()
             del results[: -_RECENT if self.is_on else None], prints[: -_RECENT if self.is_on else None]
             return ""
-        if are_rows(outputs) and outputs.members is not None:
-            _, outputs = outputs.members
-        if outputs and not are_rows(outputs) and not are_unchangeable(outputs):
-            self.is_on = not are_unchangeable(_without_own(outputs))
+        if self._is_of_step and not are_rows(outputs) and not are_unchangeable(outputs):
+            self.is_on = True
         return ""
 
 
@@ -612,17 +615,6 @@ def with_noted(operator: Map) -> tuple[Map, Noting | None]:
     noting = Noting()
     function = operator.function if noted is None else noted(noting)
     return (operator, None) if function is operator.function else (replace(operator, function=function), noting)
-
-
-def _without_own(outputs: Sequence[Any]) -> Sequence[Any]:
-    """The outputs; what is in them, where all are of one frozen class, or tuples of such, as windows are."""
-    kinds = set(map(type, outputs))
-    if kinds == {tuple}:
-        outputs = list(chain.from_iterable(outputs))
-        kinds = set(map(type, outputs))
-    if len(kinds) == 1 and issubclass(kind := kinds.pop(), msgspec.Struct) and kind.__struct_config__.frozen:
-        return list(map(msgspec.structs.astuple, outputs))
-    return outputs
 
 
 def _header_bytes(count: int) -> int:
