@@ -601,7 +601,7 @@ class NumberedStep(OfAggregate, NumbersWindows, frozen=True):
         if table is None or kernel is None:
             self._one_by_one(states, rows, give)
             return
-        codes, keys = kernel.codes_of(list(rows.keys))
+        codes, keys = kernel.codes_of(rows.keys)
         for key, state in zip(keys, map(states.get, keys)):
             if state is not None and state is not EMPTY:
                 table.absorb(key, state)

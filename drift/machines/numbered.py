@@ -39,7 +39,7 @@ class Numbering(InOrder):
         values = unless_it_raises(values_of, self._step.parts[1], batch.payloads)
         if values is None:
             return 0, []
-        codes, keys = self._kernel.codes_of(list(batch.keys))
+        codes, keys = self._kernel.codes_of(batch.keys)
 
         def windows(selected: bytes, ends: Any, accumulators: Any, _: bool) -> Any:
             return AtMostOne(selected, self._step.windows(batch.payloads, selected, ends, accumulators))

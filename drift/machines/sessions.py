@@ -22,7 +22,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.later import HOPS_MAX
 from drift_graph.meta import BEGINNING, END, FIRST_OF_MOMENT, LATER_MARK, hops_of, pack_time, time_of, varint
-from drift_graph.metas import Metas
+from drift_graph.metas import Integers, Metas
 from drift_graph.payloads import Rows
 from drift_graph.unchanged import Sample
 from drift_kernel import kernel
@@ -31,7 +31,7 @@ from drift_kernel import kernel
 class _Ended(NamedTuple):
     """Windows that have ended, with the metas of their timers, in order; and what a user's function was given."""
 
-    cells: list[int]
+    cells: Integers
     timers: Metas
     windows: Any
     samples: list[Sample]
@@ -77,7 +77,7 @@ class Prolonging(InOrder):
         values = unless_it_raises(values_of, self._parts, batch.payloads)
         if values is None:
             return 0, []
-        return self._add(batch.metas, *self._kernel.codes_of(list(batch.keys)), values, batch.payloads)
+        return self._add(batch.metas, *self._kernel.codes_of(batch.keys), values, batch.payloads)
 
     def _add(
         self, metas: Metas, codes: Any, keys: list[Any], values: list[Any], payloads: Sequence[Any] = ()
@@ -111,11 +111,10 @@ class Prolonging(InOrder):
             self._table.absorb(key, state, due.meta, time_of(due.meta), hops_of(due.meta), due.timer.note)
         return True
 
-    def _ended(self, cells: list[int]) -> _Ended | None:
+    def _ended(self, cells: Integers) -> _Ended | None:
         """The windows of these cells; None if a call raises."""
         table = self._table
-        order, timers = Metas(table.timers_of(cells)).sorted()
-        cells = self._kernel.taken(cells, order)
+        cells, timers = table.in_order(cells)
         arrays = table.arrays(cells) if self._has_rows else None
         windows = None if arrays is None else self._prolongs.windows(table.keys_of(cells), *arrays)
         if windows is not None:
@@ -152,7 +151,7 @@ class Prolonging(InOrder):
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
         return dict(self._entries(self._table.cells_of(keys)))
 
-    def _entries(self, cells: list[int]) -> Iterable[tuple[Any, Any]]:
+    def _entries(self, cells: Integers) -> Iterable[tuple[Any, Any]]:
         *states, notes = self._table.states(cells)
         keys, metas = self._table.keys_of(cells), self._table.timers_of(cells)
         for key, state, note, meta in zip(keys, zip(*states), notes, metas):

@@ -102,7 +102,7 @@ class Opening(InOrder):
         if values is None:
             return 0, []
         sent: list[Columns] = []
-        is_done = self._add(metas, stretches, (*self._kernel.codes_of(list(keys)), values, None), payloads, sent)
+        is_done = self._add(metas, stretches, (*self._kernel.codes_of(keys), values, None), payloads, sent)
         return count if is_done else 0, sent
 
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:

@@ -422,17 +422,18 @@ cdef list _numbers_of_each(tuple columns, list values, bint is_empty):
     return made
 
 
-def codes_of(list keys not None):
+def codes_of(keys):
     """The number of each key among the different ones, and these in the order in which they come first."""
     cdef dict numbers = {}
-    cdef array.array codes = array.clone(_INT64S, len(keys), False)
+    cdef list each = keys if type(keys) is list else list(keys)
+    cdef array.array codes = array.clone(_INT64S, len(each), False)
     cdef Py_ssize_t at
     cdef object number
-    for at in range(len(keys)):
-        number = numbers.get(keys[at])
+    for at in range(len(each)):
+        number = numbers.get(each[at])
         if number is None:
             number = len(numbers)
-            numbers[keys[at]] = number
+            numbers[each[at]] = number
         codes.data.as_longlongs[at] = number
     return codes, list(numbers)
 
@@ -691,8 +692,16 @@ cdef struct _Session:
     int64_t first  # times of the first item and of the last one
     int64_t last
     int64_t due  # time of the timer
-    int64_t hops
+    int64_t hops  # of a free one the next free one
     int64_t serial  # of the sessions of a cell; 0 of a free one, which differs from that of all that wait
+    int64_t size  # of the timer's meta
+
+
+cdef inline int _push(array.array cells, int64_t cell) except -1:
+    cdef Py_ssize_t count = len(cells)
+    array.resize_smart(cells, count + 1)
+    cells.data.as_longlongs[count] = cell
+    return 0
 
 
 cdef class Sessions:
@@ -705,15 +714,16 @@ cdef class Sessions:
         columns: the accumulators of each aggregate; `several`: whether the accumulator of a session is a tuple.
     """
 
-    cdef int64_t gap, hops_max, serial
+    cdef int64_t gap, hops_max, serial, free
     cdef bytes suffix, ending
     cdef int phase
     cdef tuple columns
     cdef bint several
     cdef dict cells  # by key
-    cdef list keys, notes, timers, free  # by cell; and the cells that are free
+    cdef list keys, notes  # by cell; a note that is the key is None
     cdef _Session *sessions
-    cdef Py_ssize_t room
+    cdef uint8_t *timers  # the metas of timers, `width` bytes for each cell
+    cdef Py_ssize_t room, width
     cdef _Waiting *heap
     cdef Py_ssize_t waiting, heap_room
     cdef uint8_t *scratch
@@ -723,10 +733,11 @@ cdef class Sessions:
     def __init__(self, gap, tuple timers not None, hops_max, columns, *, several):
         self.suffix, self.ending, self.phase = timers
         self.gap, self.hops_max, self.columns, self.several = gap, hops_max, tuple(columns), several
-        self.cells, self.keys, self.notes, self.timers, self.free = {}, [], [], [], []
+        self.cells, self.keys, self.notes, self.free = {}, [], [], -1
 
     def __dealloc__(self):
         PyMem_Free(self.sessions)
+        PyMem_Free(self.timers)
         PyMem_Free(self.heap)
         PyMem_Free(self.scratch)
 
@@ -735,83 +746,105 @@ cdef class Sessions:
 
     # Cells.
 
-    cdef Py_ssize_t new_cell(self) except -1:
+    cdef int64_t new_cell(self) except -1:
         cdef Py_ssize_t room, at
+        cdef int64_t cell
         cdef _Session *sessions
         cdef Accumulators column
-        if not self.free:
+        if self.free < 0:
             room = max(64, 2 * self.room)
             sessions = <_Session *>PyMem_Realloc(self.sessions, room * sizeof(_Session))
             if sessions == NULL:
                 raise MemoryError
             self.sessions = sessions
+            self.lay_out(room, self.width)
             for column in self.columns:
                 column.grow(room)
-            for each in (self.keys, self.notes, self.timers):
-                each.extend([None] * (room - self.room))
-            for at in range(self.room, room):
-                self.sessions[at].serial = 0
-            self.free = list(range(room - 1, self.room - 1, -1))
+            for each in (self.keys, self.notes):
+                each.extend([None] * (room - len(each)))
+            for at in range(room - 1, self.room - 1, -1):
+                self.sessions[at].serial, self.sessions[at].hops, self.free = 0, self.free, at
             self.room = room
-        return self.free.pop()
+        cell = self.free
+        self.free = self.sessions[cell].hops
+        return cell
 
-    cdef int release(self, Py_ssize_t cell) except -1:
-        self.keys[cell] = self.notes[cell] = self.timers[cell] = None
-        self.sessions[cell].serial = 0
-        self.free.append(cell)
+    cdef int lay_out(self, Py_ssize_t room, Py_ssize_t width) except -1:
+        """Have room for timers of so many cells and bytes."""
+        cdef Py_ssize_t at
+        cdef uint8_t *timers = <uint8_t *>PyMem_Realloc(self.timers, room * width + 1)
+        if timers == NULL:
+            raise MemoryError
+        if width > self.width:
+            for at in range(self.room - 1, -1, -1):
+                memmove(timers + at * width, timers + at * self.width, self.width)
+        self.timers, self.width = timers, width
         return 0
 
-    cdef int begin(self, Py_ssize_t cell, key, note, bytes timer, int64_t first, int64_t last, int64_t due,
-                   int64_t hops) except -1:
-        self.keys[cell], self.notes[cell], self.timers[cell] = key, note, timer
+    cdef int release(self, int64_t cell) except -1:
+        self.keys[cell] = self.notes[cell] = None
+        self.sessions[cell].serial, self.sessions[cell].hops, self.free = 0, self.free, cell
+        return 0
+
+    cdef int begin(self, int64_t cell, key, note, int64_t first, int64_t last, int64_t due, int64_t hops) except -1:
+        """Begin a session, whose timer is there."""
+        self.keys[cell] = key
+        if type(key) is bytes:
+            self.notes[cell] = note
         self.serial += 1
-        self.sessions[cell] = _Session(first, last, due, hops, self.serial)
+        self.sessions[cell] = _Session(first, last, due, hops, self.serial, self.sessions[cell].size)
         return self.wait(cell)
 
     # Timers.
 
-    cdef bytes later(self, const uint8_t *row, Py_ssize_t size, bytes tail, int64_t due):
-        """The meta of a timer, set by what has this meta; see `drift_graph.meta.later_meta`."""
+    cdef int put_timer(self, int64_t cell, const uint8_t *meta, Py_ssize_t size) except -1:
+        if size > self.width:
+            self.lay_out(self.room, (size + 15) & ~<Py_ssize_t>15)
+        _copy(self.timers + cell * self.width, meta, size)
+        self.sessions[cell].size = size
+        return 0
+
+    cdef int set_timer(
+        self, int64_t cell, const uint8_t *row, Py_ssize_t size, bytes tail, int64_t due
+    ) except -1:
+        """The timer of a cell is what this meta sets; see `drift_graph.meta.later_meta`."""
         cdef Py_ssize_t more = PyBytes_GET_SIZE(tail), own = PyBytes_GET_SIZE(self.suffix)
         cdef Py_ssize_t ending = PyBytes_GET_SIZE(self.ending), total = size + more + own
         cdef Py_ssize_t room = 2 * (total + ending) + 64
         cdef uint8_t *parent
+        cdef uint8_t *made
         cdef uint8_t *write
         if room > self.scratch_room:
             parent = <uint8_t *>PyMem_Realloc(self.scratch, room)
             if parent == NULL:
                 raise MemoryError
             self.scratch, self.scratch_room = parent, room
-        parent = self.scratch
-        memcpy(parent, row, size)
-        memcpy(parent + size, PyBytes_AS_STRING(tail), more)
-        memcpy(parent + size + more, PyBytes_AS_STRING(self.suffix), own)
-        memcpy(parent + total, PyBytes_AS_STRING(self.ending), ending)
+        parent, made = self.scratch, self.scratch + total + ending
+        _copy(parent, row, size)
+        _copy(parent + size, <const uint8_t *>PyBytes_AS_STRING(tail), more)
+        _copy(parent + size + more, <const uint8_t *>PyBytes_AS_STRING(self.suffix), own)
+        _copy(parent + total, <const uint8_t *>PyBytes_AS_STRING(self.ending), ending)
         if total <= _LATER_MARK_AT:
             raise ValueError(f"{bytes(parent[:total])!r} is no meta")
-        write = _write_later(
-            parent + total + ending, parent, total, total + ending, <uint64_t>due ^ _SIGN_BIT, self.phase, 0, 0
-        )
+        write = _write_later(made, parent, total, total + ending, <uint64_t>due ^ _SIGN_BIT, self.phase, 0, 0)
         if write == NULL:
             raise ValueError(f"{bytes(parent[:total])!r} is no meta")
-        memcpy(write, PyBytes_AS_STRING(self.ending), ending)
-        return PyBytes_FromStringAndSize(
-            <char *>parent + total + ending, write + ending - (parent + total + ending)
-        )
+        _copy(write, <const uint8_t *>PyBytes_AS_STRING(self.ending), ending)
+        return self.put_timer(cell, made, write + ending - made)
 
-    cdef bint move(self, Py_ssize_t cell, int64_t due) except -1:
+    cdef bytes timer(self, int64_t cell):
+        return PyBytes_FromStringAndSize(<char *>self.timers + cell * self.width, self.sessions[cell].size)
+
+    cdef bint move(self, int64_t cell, int64_t due) except -1:
         """Set the timer of a session again, for a later time; False if that was done too often."""
-        cdef bytes timer = self.timers[cell]
         if self.sessions[cell].hops >= self.hops_max:
             return False
-        self.timers[cell] = self.later(
-            <const uint8_t *>PyBytes_AS_STRING(timer), PyBytes_GET_SIZE(timer), b"", due
-        )
+        self.set_timer(cell, self.timers + cell * self.width, self.sessions[cell].size, b"", due)
         self.sessions[cell].due = due
         self.sessions[cell].hops += 1
         return True
 
-    cdef int wait(self, Py_ssize_t cell) except -1:
+    cdef int wait(self, int64_t cell) except -1:
         cdef Py_ssize_t at, room
         cdef _Waiting *heap
         cdef _Waiting each = _Waiting(self.sessions[cell].due, cell, self.sessions[cell].serial)
@@ -829,7 +862,7 @@ cdef class Sessions:
         self.heap[at] = each
         return 0
 
-    cdef Py_ssize_t first_waiting(self) except -2:
+    cdef int64_t first_waiting(self) noexcept:
         """The cell of the first session by the time of its timer; -1 if there is none."""
         cdef _Waiting first
         while self.waiting:
@@ -837,30 +870,31 @@ cdef class Sessions:
             if self.sessions[first.cell].serial != first.serial:
                 self.pop()
             elif self.sessions[first.cell].due != first.due:
-                self.pop()
-                self.wait(first.cell)
+                first.due = self.sessions[first.cell].due
+                self.sink(first)
             else:
                 return first.cell
         return -1
 
     cdef void pop(self) noexcept:
-        cdef Py_ssize_t at = 0, child
-        cdef _Waiting last
         self.waiting -= 1
-        last = self.heap[self.waiting]
-        while 2 * at + 1 < self.waiting:
-            child = 2 * at + 1
+        self.sink(self.heap[self.waiting])
+
+    cdef void sink(self, _Waiting each) noexcept:
+        """Put what waits in the place of the first."""
+        cdef Py_ssize_t at = 0, child = 1
+        while child < self.waiting:
             if child + 1 < self.waiting and self.heap[child + 1].due < self.heap[child].due:
                 child += 1
-            if self.heap[child].due >= last.due:
+            if self.heap[child].due >= each.due:
                 break
             self.heap[at] = self.heap[child]
-            at = child
-        self.heap[at] = last
+            at, child = child, 2 * child + 1
+        self.heap[at] = each
 
     def least(self):
         """The time of the first timer; None if there is none."""
-        cdef Py_ssize_t cell = self.first_waiting()
+        cdef int64_t cell = self.first_waiting()
         return None if cell < 0 else self.sessions[cell].due
 
     # Items.
@@ -877,12 +911,12 @@ cdef class Sessions:
         cdef const int64_t[::1] of_key = codes, times = metas.times()
         cdef Py_ssize_t at, count = len(metas)
         cdef _Before before
-        cdef array.array each_cell = array.clone(_INT64S, count, False)
+        cdef array.array each_cell = array.clone(_INT64S, count, False), over = array.clone(_INT64S, 0, False)
+        cdef array.array opened = array.clone(_INT64S, 0, False)
         cdef bytearray begins = bytearray(count)
         cdef int64_t[::1] cells = each_cell, current
         cdef uint8_t[::1] is_first = begins
         cdef int64_t cell, until, due
-        cdef list over = [], opened = []
         cdef _Session *session
         values = _numbers_of_each(self.columns, values, not self.cells)
         before = _Before(self.cells, keys, self.columns)
@@ -902,14 +936,14 @@ cdef class Sessions:
                         session.last = times[at]
                         cells[at] = cell
                         continue
-                    over.append(cell)
+                    _push(over, cell)
                 cell = self.new_cell()
-                opened.append(cell)
+                _push(opened, cell)
                 key = keys[of_key[at]]
                 due = times[at] + (self.gap - 1)
-                timer = self.later(metas.rows.row(at), metas.rows.size(at), metas.tail, due)
-                note = note_of(payloads[at]) if type(key) is bytes else key
-                self.begin(cell, key, note, timer, times[at], times[at], due, 1)
+                self.set_timer(cell, metas.rows.row(at), metas.rows.size(at), metas.tail, due)
+                note = note_of(payloads[at]) if type(key) is bytes else None
+                self.begin(cell, key, note, times[at], times[at], due, 1)
                 current[of_key[at]] = cells[at] = cell
                 is_first[at] = 1
             _fold_each(self.columns, each_cell, begins, values)
@@ -919,131 +953,164 @@ cdef class Sessions:
         return over
 
     cdef tuple saved(self, const int64_t[::1] cells):
-        """The sessions of these cells, and the metas of their timers."""
-        cdef Py_ssize_t at, count = cells.shape[0]
+        """The sessions of these cells, and the metas of their timers, of so many bytes each."""
+        cdef Py_ssize_t at, count = cells.shape[0], width = self.width
         cdef bytes made = PyBytes_FromStringAndSize(NULL, count * sizeof(_Session))
-        cdef _Session *sessions = <_Session *>PyBytes_AS_STRING(made)
-        cdef list timers = []
+        cdef bytes timers = PyBytes_FromStringAndSize(NULL, count * width)
         for at in range(count):
-            sessions[at] = self.sessions[cells[at]]
-            timers.append(self.timers[cells[at]])
-        return made, timers
+            (<_Session *>PyBytes_AS_STRING(made))[at] = self.sessions[cells[at]]
+            memcpy(PyBytes_AS_STRING(timers) + at * width, self.timers + cells[at] * width, width)
+        return made, timers, width
 
     def take_back(self):
         """Undo the last `add`."""
         cdef int64_t cell
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at, width
+        cdef bytes sessions, timers
         cdef _Before before
-        before, _, _, opened, (sessions, timers) = self.batch
+        before, _, _, opened, (sessions, timers, width) = self.batch
         for cell in opened:
             self.release(cell)
-        for at, timer in enumerate(timers):
+        for at in range(len(before.known)):
             cell = before.known.data.as_longlongs[at]
-            self.timers[cell], self.sessions[cell] = timer, (<_Session *>PyBytes_AS_STRING(sessions))[at]
+            self.sessions[cell] = (<_Session *>PyBytes_AS_STRING(sessions))[at]
+            memcpy(self.timers + cell * self.width, PyBytes_AS_STRING(timers) + at * width, width)
         before.restore(self.columns)
         self.batch = None
 
     def keep(self):
         """Keep what the last `add` has made; the sessions that have ended go."""
         cdef _Before before
-        cdef array.array found
+        cdef array.array found, over
         cdef Py_ssize_t at
         before, found, over, _, _ = self.batch
         for at in range(len(before.keys)):
             if found.data.as_longlongs[at] != before.cells.data.as_longlongs[at]:
                 self.cells[before.keys[at]] = found.data.as_longlongs[at]
-        for cell in over:
-            self.release(cell)
+        for at in range(len(over)):
+            self.release(over.data.as_longlongs[at])
         self.batch = None
 
     def fire(self, bytes bound not None):
         """Fire the timers below a bound: the cells of sessions that have ended, and of those whose timer has set itself
         again the metas and keys before. Then `end` or `go_on` is called.
         """
-        cdef list over = [], moved = [], keys = [], above = []
-        cdef int64_t last_time = <int64_t>(_read_big(<const uint8_t *>PyBytes_AS_STRING(bound)) ^ _SIGN_BIT)
-        cdef int64_t until
-        cdef Py_ssize_t cell
+        cdef array.array over = array.clone(_INT64S, 0, False), above = array.clone(_INT64S, 0, False)
+        cdef list moved = [], keys = []
+        cdef int64_t last_time = INT64_MIN, cell, until
+        if PyBytes_GET_SIZE(bound) >= 8:  # else it is below all timers
+            last_time = <int64_t>(_read_big(<const uint8_t *>PyBytes_AS_STRING(bound)) ^ _SIGN_BIT)
         while True:
             cell = self.first_waiting()
             if cell < 0 or self.sessions[cell].due > last_time:
                 break
-            self.pop()
-            if self.timers[cell] >= bound:
-                above.append(cell)
+            if self.sessions[cell].due == last_time and self.timer(cell) >= bound:
+                self.pop()
+                _push(above, cell)
                 continue
             until = self.sessions[cell].last + (self.gap - 1)
             if until <= self.sessions[cell].due:
-                over.append(cell)
+                self.pop()
+                _push(over, cell)
                 continue
-            timer = self.timers[cell]
-            if not self.move(cell, until):
-                above.append(cell)
-                continue
-            moved.append(timer)
-            keys.append(self.keys[cell])
-            self.wait(cell)
+            timer = self.timer(cell)
+            if self.move(cell, until):  # it waits for its new time, see `first_waiting`
+                moved.append(timer)
+                keys.append(self.keys[cell])
+            else:
+                self.pop()
+                _push(above, cell)
         self.go_on(above)
         return over, moved, keys
 
-    def go_on(self, list cells not None):
+    def go_on(self, const int64_t[::1] cells):
         """These sessions wait for their timers again."""
-        for cell in cells:
-            self.wait(cell)
+        cdef Py_ssize_t at
+        for at in range(cells.shape[0]):
+            self.wait(cells[at])
 
-    def end(self, list cells not None):
+    def end(self, const int64_t[::1] cells):
         """Forget these sessions."""
-        for cell in cells:
-            del self.cells[self.keys[cell]]
-            self.release(cell)
+        cdef Py_ssize_t at
+        for at in range(cells.shape[0]):
+            del self.cells[self.keys[cells[at]]]
+            self.release(cells[at])
 
     # What sessions are.
 
-    def timers_of(self, list cells not None):
-        return [self.timers[cell] for cell in cells]
+    def timers_of(self, const int64_t[::1] cells):
+        """The metas of the timers of sessions."""
+        cdef Py_ssize_t at, size, total = 0
+        cdef _Rows rows
+        for at in range(cells.shape[0]):
+            total += self.sessions[cells[at]].size
+        rows = _rows(cells.shape[0], -1, total)
+        total = 0
+        for at in range(cells.shape[0]):
+            size = self.sessions[cells[at]].size
+            _copy(rows.data + total, self.timers + cells[at] * self.width, size)
+            total += size
+            rows.ends[at] = total
+        _with_one_width(rows)
+        return _metas(rows, b"", _UNKNOWN)
 
-    def keys_of(self, list cells not None):
-        return [self.keys[cell] for cell in cells]
+    def in_order(self, const int64_t[::1] cells):
+        """The cells of sessions in the order of their timers, and the metas of these."""
+        cdef Py_ssize_t at
+        cdef array.array made = array.clone(_INT64S, cells.shape[0], False)
+        order, timers = self.timers_of(cells).sorted()
+        cdef const int64_t[::1] places = order
+        for at in range(cells.shape[0]):
+            made.data.as_longlongs[at] = cells[places[at]]
+        return made, timers
+
+    def keys_of(self, const int64_t[::1] cells):
+        cdef Py_ssize_t at
+        return [self.keys[cells[at]] for at in range(cells.shape[0])]
 
     def cells_of(self, keys=None):
         """The cells of those of these keys that have a session; without keys of all."""
-        return [cell for cell in map(self.cells.get, self.cells if keys is None else keys) if cell is not None]
+        found = [cell for cell in map(self.cells.get, self.cells if keys is None else keys) if cell is not None]
+        return _python_array("q", found)
 
-    def arrays(self, list cells not None):
+    def arrays(self, const int64_t[::1] cells):
         """First and last times of sessions, and `Accumulators.arrays` of each aggregate; None where one has objects."""
-        cdef array.array firsts = array.clone(_INT64S, len(cells), False)
-        cdef array.array lasts = array.clone(_INT64S, len(cells), False)
-        cdef Py_ssize_t at
-        cdef list made = _arrays_of(self.columns, _python_array("q", cells))
+        cdef Py_ssize_t at, count = cells.shape[0]
+        cdef array.array firsts = array.clone(_INT64S, count, False), lasts = array.clone(_INT64S, count, False)
+        cdef list made = _arrays_of(self.columns, cells)
         if made is None:
             return None
-        for at in range(len(cells)):
-            firsts.data.as_longlongs[at] = self.sessions[<int64_t>cells[at]].first
-            lasts.data.as_longlongs[at] = self.sessions[<int64_t>cells[at]].last
+        for at in range(count):
+            firsts.data.as_longlongs[at] = self.sessions[cells[at]].first
+            lasts.data.as_longlongs[at] = self.sessions[cells[at]].last
         return firsts, lasts, made
 
-    def states(self, list cells not None):
+    def states(self, const int64_t[::1] cells):
         """The parts of the states of sessions as the process has them, and the notes of their timers."""
+        cdef Py_ssize_t at
         cdef int64_t cell
         cdef list firsts = [], lasts = [], accumulators = [], notes = []
-        for cell in cells:
+        for at in range(cells.shape[0]):
+            cell = cells[at]
             firsts.append(self.sessions[cell].first)
             lasts.append(self.sessions[cell].last)
             accumulators.append(_accumulator(self.columns, self.several, cell))
-            notes.append(self.notes[cell])
+            key = self.keys[cell]
+            notes.append(self.notes[cell] if type(key) is bytes else key)
         return firsts, lasts, accumulators, notes
 
     def absorb(self, key, state, bytes timer not None, time, hops, note):
         """Take a session, of which the process has this state."""
         cdef Accumulators column
-        cdef Py_ssize_t cell
+        cdef int64_t cell
         first, last, accumulator = state
         if not self.cells:
             for column in self.columns:
                 column.made_of = _NOTHING
         cell = self.new_cell()
         _put_accumulator(self.columns, self.several, cell, accumulator)
-        self.begin(cell, key, note, timer, first, last, time, hops)
+        self.put_timer(cell, <const uint8_t *>PyBytes_AS_STRING(timer), PyBytes_GET_SIZE(timer))
+        self.begin(cell, key, note, first, last, time, hops)
         self.cells[key] = cell
 
 
