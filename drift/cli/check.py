@@ -12,7 +12,7 @@ from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
-from drift.sinks.base import Comparing
+from drift.sinks.base import Comparing, check_kind
 from drift.state.checkpoint import Checkpoint
 from drift.state.run_checkpoints import Checkpoints, growth_of, store_of
 from drift.urls import without_secrets
@@ -103,6 +103,7 @@ def _compared(name: str, sink: object, checkpoint: Checkpoint) -> str:
         )
     if not isinstance(sink, Comparing):
         return "cannot be compared: checkpoints have hashes of files and tables only"
+    check_kind(name, sink, checkpoint.kinds.get(name))
     return sink.compare(checkpoint.sinks[name])
 
 

@@ -92,6 +92,33 @@ class Ticking(Protocol):
         """
 
 
+def kind_of(sink: object) -> str:
+    """What a sink is, for checkpoints; "" for one of a user's, which knows itself what it has stored."""
+    kind = type(sink)
+    return kind.__name__ if kind.__module__.startswith("drift.") else ""
+
+
+_OWN = "a sink of your own"
+
+
+def check_kind(name: str, sink: object, then: str | None) -> None:
+    """Check that a sink is what it was when a checkpoint was taken.
+
+    Args:
+        then: what it was; None: the checkpoint does not say it.
+
+    Raises:
+        SinkError: it is another.
+    """
+    now = kind_of(sink)
+    if then not in (None, now):
+        raise SinkError(
+            f"sink {name!r} is {now or _OWN} now, and was {then or _OWN} when the state of this run was saved: it has "
+            f"none of the output before that, which is not computed again; resume with the sink as it was, or start "
+            f"anew with another state"
+        )
+
+
 class PlainSink:
     """A sink that has nothing to open, to complete or to close."""
 

@@ -286,7 +286,10 @@ class JsonLinesSink:
             self._comparing = False
             self._content.add(found_bytes)
             return block[len(found_bytes) :]
-        torn = at_end and block.startswith(found_bytes[:complete_bytes])  # in the last line
+        tail, due = found_bytes[complete_bytes:], block[complete_bytes:]
+        same = next((at for at, (old, new) in enumerate(zip(tail, due)) if old != new), min(len(tail), len(due)))
+        is_line = b"\n" in tail[same:]  # that somebody else wrote, of a file whose lines end otherwise
+        torn = at_end and not is_line and block.startswith(found_bytes[:complete_bytes])  # in the last line
         if torn and start + complete_bytes:
             self._comparing = False
             self._file.truncate(start + complete_bytes)

@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,6 +173,60 @@ def test_a_last_line_that_the_disk_has_garbled_is_cut_off(tmp_path: Path) -> Non
     path.write_bytes(lines_of([1, 2]) + b"\0" * 20)
     written(sinks.jsonl(path), [1, 2, 3])
     assert path.read_bytes() == lines_of([1, 2, 3])
+
+
+@pytest.mark.parametrize("foreign", [b"2,20,", b'"2', b"a note"])
+@pytest.mark.parametrize("kind", [sinks.jsonl, sinks.csv])
+def test_lines_of_somebody_else_behind_the_last_are_not_cut_off(kind: Any, foreign: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    written(kind(path), [{"n": 1}, {"n": 2}])
+    ours = path.read_bytes()
+    path.write_bytes(ours + foreign + b"\n")  # a line of an editor, also in CSV, whose own end otherwise
+    with pytest.raises(SinkError, match="it is not what this run gives at position 2"):
+        written(kind(path), [{"n": 1}, {"n": 2}, {"n": 3}])
+    assert path.read_bytes() == ours + foreign + b"\n"
+    path.write_bytes(ours + foreign)  # torn off
+    written(kind(path), [{"n": 1}, {"n": 2}, {"n": 3}])
+    assert path.read_bytes().startswith(ours) and foreign not in path.read_bytes()[len(ours) :].splitlines()
+
+
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "JsonLinesSink": lambda folder: sinks.jsonl(folder / "out.jsonl"),
+    "CsvSink": lambda folder: sinks.csv(folder / "out.csv"),
+    "ParquetSink": lambda folder: sinks.parquet(folder / "parts"),
+    "SqliteSink": lambda folder: sinks.sqlite(folder / "out.db", "numbers"),
+    "a sink of your own": lambda folder: Stored(),
+}
+
+
+class Stored(sinks.ResumingSink):
+    def __init__(self) -> None:
+        super().__init__("stored", "continue")
+
+    def begin(self, resume: str) -> sinks.Last | None:
+        return None
+
+    def store(self, positions: Any, metas: Any, payloads: Any) -> sinks.Last:
+        return sinks.Last(positions[-1], metas[-1])
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("then, now", list(permutations(KINDS, 2)))
+def test_another_kind_of_sink_than_before_the_checkpoint_is_refused(then: str, now: str, tmp_path: Path) -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(lambda n: {"n": n}).sink("out")
+
+    def run(kind: str, numbers: range) -> None:
+        given = {"out": KINDS[kind](tmp_path)}
+        drift.run(graph, {"numbers": numbers}, sinks=given, state=tmp_path / "state", complete=False).finish()
+
+    run(then, range(10))
+    with pytest.raises(SinkError, match=f"sink 'out' is {now} now, and was {then} when the state"):
+        run(now, range(20))
+    if then != "a sink of your own":
+        run(then, range(20))
 
 
 def test_replace_starts_anew_and_error_refuses(tmp_path: Path) -> None:
