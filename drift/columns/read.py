@@ -18,27 +18,11 @@ from drift.columns.expressions import Fields, Schema, fields_of
 from drift.columns.rows import Frame
 from drift.columns.values import as_decimal, at_once, floats_at_once, of_text
 from drift_graph.errors import GraphError, InputError, SettingsError
-from drift_graph.payloads import joined
 
 #: From rows in any form to rows in columns; it raises InputError if one of them cannot be made.
 Make = Callable[[Sequence[Any]], Frame]
 #: The same from columns of cells.
 OfColumns = Callable[[Sequence[Sequence[str] | pl.Series]], Frame]
-
-
-def up_to_fault(make: Make, rows: Sequence[Any]) -> tuple[Frame, str]:
-    """The rows before the first that cannot be made, and why it cannot; "" if all can."""
-    try:
-        return make(rows), ""
-    except InputError as error:
-        if len(rows) < 2:
-            return make(()), str(error)
-    half = len(rows) // 2
-    made, fault = up_to_fault(make, rows[:half])
-    if fault:
-        return made, fault
-    more, fault = up_to_fault(make, rows[half:])
-    return joined([made, more]), fault
 
 
 def checked_schema(source: str, schema: Schema) -> Fields:

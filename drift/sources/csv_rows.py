@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.sources.chunks import File
 from drift.sources.lines import AtOnce, Blocks, ReadLines, lines_of
+from drift.sources.made import made_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 
@@ -282,23 +283,19 @@ def _converted(file: File, header: Sequence[str], payloads: list[Any], typed: Ty
     """The pending rows as columns, up to the first that cannot be converted; or as dicts where others are diverted
     among them.
     """
-    from drift.columns.read import up_to_fault
-
     pending = [each for each in payloads if type(each) is _Pending]
+
+    def divert(at: int, error: InputError) -> Any:
+        return file.divert(pending[at].line, str(error), pending[at].row)
+
     cells = _cells([each.row for each in pending], typed.places(file.name, header))
-    made: list[Any] = []
-    while len(made) < len(pending):
-        rows, fault = up_to_fault(typed.make, cells[len(made) :])
-        bad = pending[len(rows) + len(made)] if fault else None
-        if bad is not None and not file.diverts_as:
-            return rows, InputError(f"{file.name}, line {bad.line}: {fault}")
-        if len(rows) == len(payloads):
-            return rows, None
-        made += rows
-        if bad is not None:
-            made.append(file.divert(bad.line, fault, bad.row))
+    made, fault = made_of(typed.make, cells, divert if file.diverts_as else None)
+    if fault is not None:
+        return made, InputError(f"{file.name}, line {pending[fault.at].line}: {fault.error}")
     following = iter(made)
-    return [next(following) if type(each) is _Pending else each for each in payloads], None
+    return made if len(made) == len(payloads) else [
+        next(following) if type(each) is _Pending else each for each in payloads
+    ], None
 
 
 def _dicts(

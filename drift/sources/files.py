@@ -27,7 +27,7 @@ from drift.places import is_named, storage_of
 from drift.sources.base import Diverting, NothingYet, Reader, TakesSchema
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of
-from drift.sources.json_lines import rows_of_json, values_of
+from drift.sources.json_lines import values_of
 from drift.sources.json_values import Values
 from drift.sources.lines import ReadLines, lines_of
 from drift.sources.positions import in_one_file, position_fields, position_lost, position_of
@@ -103,7 +103,7 @@ def jsonl(
         from drift.sources.json_rows import RowValues
 
         rows = RowValues(checked_schema("jsonl", schema))
-        return FileSource("jsonl", path, storage_options, lines, lambda file: rows_of_json(file, rows.block, rows))
+        return FileSource("jsonl", path, storage_options, lines, lambda file: values_of(file, rows))
     try:
         decoder = Values(type)
     except TypeError as error:

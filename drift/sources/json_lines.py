@@ -1,104 +1,66 @@
 """Lines as JSON values.
 
 Invariant: the values before a bad line are returned before it is refused, or it is diverted in its position.
-
-Why: where the lines of a block cannot be read at once, halves of it are, and at last each line by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from drift.sources.chunks import Block, File
+from drift.sources.chunks import File
 from drift.sources.json_values import NO_JSON, Texts, why_none
-from drift.sources.lines import Blocks, ReadLines, lines_of
+from drift.sources.lines import ReadLines, lines_of
+from drift.sources.made import made_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
-from drift_graph.payloads import Rows
 
 _ONE_BY_ONE_MAX = 64
 
 
-def rows_of_json(file: File, block: Callable[[bytes], Rows | None], decoder: Texts) -> Iterator[ReadLines]:
-    """The JSON objects of a file as rows, in batches; dicts where others are diverted among them.
-
-    Args:
-        block: makes the rows of a whole block; None if its lines are to be read by `decoder`.
-    """
-    blocks = Blocks(file)
-    while True:
-        yield from blocks.at_once(block)
-        left = next(blocks, None)
-        if left is None:
-            return
-        yield from values_of(file, decoder, iter([left]))
-
-
-def values_of(file: File, decoder: Texts, blocks: Iterator[Block] | None = None) -> Iterator[ReadLines]:
-    """The JSON values of a file, in batches; `blocks` as of `lines_of`."""
-    for lines in lines_of(file, blocks):
-        values = decoder.each(lines)
-        if values is not None:
+def values_of(file: File, decoder: Texts) -> Iterator[ReadLines]:
+    """The JSON values of a file, in batches. Lines that are blank have none."""
+    for lines in lines_of(file):
+        if (values := decoder.each(lines)) is not None:
             yield ReadLines(values)
             continue
-        batch, fault = _values_in_parts(file, decoder, lines)
+        batch, fault = _in_parts(file, decoder, lines)
         yield batch
         if fault is not None:
             raise fault
 
 
-def _values_in_parts(file: File, decoder: Texts, lines: list[Any]) -> tuple[ReadLines, InputError | None]:
+def _in_parts(file: File, decoder: Texts, lines: list[Any]) -> tuple[ReadLines, InputError | None]:
     """The values of lines some of which are blank or bad: up to the first bad one, or with the bad ones diverted."""
-    values: list[Any] = []
-    ends: list[int] = []
-    first = file.lines_read - len(lines) + 1
-    parts = [(0, len(lines))]
-    fault: InputError | None = None
-    while parts and fault is None:
-        start, end = parts.pop()
-        found = decoder.each(lines[start:end]) if _ONE_BY_ONE_MAX < end - start < len(lines) else None
-        if found is not None:
-            values.extend(found)
-            ends.extend(range(start + 1, end + 1))
-        elif end - start > _ONE_BY_ONE_MAX:
-            half = (start + end) // 2
-            parts += [(half, end), (start, half)]
-        else:
-            fault = _one_by_one(file, decoder, lines, start, end, first, values, ends)
-    if file.diverts_as and any(map(is_diverted, values)):
-        return ReadLines(values, ends), fault
-    return ReadLines(decoder.gathered(values), ends), fault
+    before = file.lines_read - len(lines)
+    ends = [end for end, line in enumerate(lines, 1) if is_diverted(line) or line.strip()]
+
+    def divert(at: int, error: InputError) -> Any:
+        return file.divert(before + ends[at], str(error), lines[ends[at] - 1])
+
+    values, fault = made_of(
+        partial(_values, decoder), [lines[end - 1] for end in ends], divert if file.diverts_as else None
+    )
+    if fault is None:
+        return ReadLines(values, ends), None
+    end = ends[fault.at]
+    shown = f"{lines[end - 1]!r:.80}"
+    return ReadLines(values, ends), InputError(
+        f"{file.name}, line {before + end}: {fault.error}; the line is {shown}; correct it or take it out"
+    )
 
 
-def _one_by_one(
-    file: File,
-    decoder: Texts,
-    lines: list[Any],
-    start: int,
-    end: int,
-    first: int,
-    values: list[Any],
-    ends: list[int],
-) -> InputError | None:
-    """Add the values of some of the lines, up to the first bad one, whose error is returned.
-
-    Args:
-        first: the number of the first of all lines.
-    """
-    for at in range(start, end):
-        line = lines[at]
-        try:
-            value = line if is_diverted(line) else decoder(line)
-        except NO_JSON as error:
-            if not line.strip():
-                continue
-            why = f"cannot be decoded as JSON: {why_none(error, line)}"
-            if not file.diverts_as:
-                return InputError(
-                    f"{file.name}, line {first + at}: {why}; the line is {line!r:.80}; correct it or take it out"
-                )
-            value = file.divert(first + at, why, line)
-        values.append(value)
-        ends.append(at + 1)
-    return None
+def _values(decoder: Texts, lines: list[Any]) -> Any:
+    """Raises InputError: a line has no value, or one of many may have none."""
+    if len(lines) > _ONE_BY_ONE_MAX:
+        if (values := decoder.each(lines)) is None:
+            raise InputError("some line has no value, or is to be read by itself")
+        return values
+    values, line = [], None
+    try:
+        for line in lines:
+            values.append(line if is_diverted(line) else decoder(line))
+    except NO_JSON as error:
+        raise InputError(f"cannot be decoded as JSON: {why_none(error, line)}") from None
+    return values if any(map(is_diverted, values)) else decoder.gathered(values)

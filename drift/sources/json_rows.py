@@ -2,7 +2,7 @@
 
 Invariant: a text is the row that `RowValues` gives for it alone, or none, in whatever block or batch it comes.
 
-Why: a block is taken at once only if counts of its bytes show that each line is one object, without a key twice and
+Why: texts are taken at once only if counts of its bytes show that each line is one object, without a key twice and
 without integers that floats do not hold, and if each column is made at once (`drift.columns.values`).
 """
 
@@ -61,20 +61,6 @@ class RowValues(Texts):
             except (ValueError, OverflowError) as why:
                 raise NoJson(f"the field {name!r} has {value!r:.80}, which is no {kind}: {why}") from None
         return row
-
-    def block(self, data: bytes) -> Frame | None:
-        """The rows of lines, one of each; None if they are to be read one by one."""
-        end = b"}\r\n{" if b"\r" in data else b"}\n{"
-        data = data.removesuffix(b"\n").removesuffix(b"\r")  # not blank lines, which are counted
-        lines = data.count(b"\n") + 1
-        if data[:1] != b"{" or data[-1:] != b"}" or data.count(end) != lines - 1:
-            return None  # a value may be of several lines, or several of one
-        decoder = self._decoder_for(data)
-        try:
-            values = decoder.decode_lines(data)
-        except NO_JSON:
-            return None
-        return self._frame(values, data) if len(values) == lines else None
 
     def each(self, texts: Sequence[bytes]) -> Frame | None:
         if len(texts) < _AT_ONCE_MIN:

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-import msgspec
-
 from drift.guarantees import SourceGuarantee
-from drift.sources.polled import Fetched, PolledSource, Undecodable
+from drift.sources.polled import AsMade, Fetched, PolledSource
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.rows import Maker, check_payload, without
 from drift_graph.errors import InputError, SettingsError
@@ -66,26 +63,15 @@ def lake_source(
         columns = file.columns if wanted is None else wanted
         if missing := [each for each in columns if each not in file.columns]:
             raise InputError(f"{name} has no column {missing[0]!r}; it has {', '.join(map(repr, file.columns))}")
-        return map(partial(_payloads, Maker(name, columns, payload, None)), without(row, file.batches(columns)))
+        return map(Maker(name, columns, payload, kind).made, without(row, file.batches(columns)))
 
     return PolledSource(
         f"{shown}{', followed' if follow else ''}",
         _GUARANTEE,
         lambda: _Poller(versions(), payloads, follow=follow),
-        partial(_decoded, kind),
+        AsMade(),
         live=follow,
     )
-
-
-def _payloads(make: Maker, batch: pa.RecordBatch) -> list[Any]:
-    """The payloads of a batch, with `Undecodable` in the place of each row that has none."""
-    return [row for part in make.parts(batch) for row in ([part] if type(part) is Undecodable else part)]
-
-
-def _decoded(kind: Any, row: Any) -> Any:
-    if type(row) is Undecodable:
-        raise ValueError(row.why)
-    return row if kind is None else msgspec.convert(row, kind)
 
 
 class Versions:
@@ -134,10 +120,13 @@ class Versions:
 class _Poller:
     """A `Poller`: reads a version, then those after it. A mark is a version, the name of a file and number of a row."""
 
+    to_do = "correct it, leave its column out, columns=, or divert such rows: on_error='divert'"
+
     def __init__(
         self, table: Versions, payloads: Callable[[str, LakeFile, int], Iterator[list[Any]]], *, follow: bool
     ) -> None:
         self._table = table
+        self.name = table.name
         self._payloads = payloads
         self._follow = follow
         self._first = self._version = table.end

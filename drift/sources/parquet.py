@@ -27,8 +27,9 @@ from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.paths import PathSource
+from drift.sources.polled import AsMade, FiniteReader
 from drift.sources.positions import in_one_file, position_fields, position_lost
-from drift.sources.rows import Maker, RowsReader, check_payload, resolved_payload, without
+from drift.sources.rows import Maker, RowsPoller, check_payload, resolved_payload, without
 from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError
 
@@ -233,7 +234,8 @@ class ParquetSource(Diverting):
                 exact.close()
 
         where, rows = (self._storage, self._path, etag), file.metadata.num_rows
-        return _ParquetReader(*where, path, behind(0), make, rows, close, behind, self._diverts_as)
+        poller = _ParquetPoller(*where, path, behind(0), make, rows, close, behind)
+        return FiniteReader(poller, AsMade(), self._diverts_as)
 
     def reads(self, file: Path) -> bool:
         return is_named(self._storage, self._path, file)
@@ -330,8 +332,8 @@ def _are_equal(micros: pa.Array, nanos: pa.Array) -> bool:
     return all(map(_are_equal, parts_of(micros), parts_of(nanos)))
 
 
-class _ParquetReader(RowsReader):
-    """Reads the rows of a file, known again by its length, end and content; an object in a store by its ETag."""
+class _ParquetPoller(RowsPoller):
+    """Gives the rows of a file, known again by its length, end and content; an object in a store by its ETag."""
 
     def __init__(self, storage: Storage, path: str, etag: str, *args: Any) -> None:
         super().__init__(*args)
@@ -361,8 +363,8 @@ class _ParquetReader(RowsReader):
         position = in_one_file(position)
         if position == {}:
             return
-        (identity,) = position_fields(position, "rows", self._name, "file")
+        (identity,) = position_fields(position, "rows", self.name, "file")
         mark = position.get("mark")
         if identity != self._identity or (mark and not Mark(*mark).is_of(self._path)):
-            raise position_lost(self._name, f"row {position['row']}", "it is another file")
+            raise position_lost(self.name, f"row {position['row']}", "it is another file")
         super().seek(position)

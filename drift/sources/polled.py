@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Acknowledging, Backlogged, Diverting, Ending, Reader, Retaining, Source, TakesSchema
-from drift.sources.json_values import Texts, Values, why_none
+from drift.sources.json_values import NoJson, Texts, Values, why_none
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.payloads import are_rows
 
 _WAIT_S = 0.2
 _BUFFER_BATCHES_MAX = 8
@@ -31,12 +32,15 @@ class Fetched(NamedTuple):
     marks: the position of each.
     """
 
-    values: list[Any]
-    marks: list[Any]
+    values: Any
+    marks: Sequence[Any]
 
 
 class Poller(Protocol):
-    """Fetches for a reader; used by one thread at a time, except `behind` and `position`."""
+    """Fetches for a reader; used by one thread at a time, except `behind` and `position`.
+
+    It may have a `name`, which errors begin with, and say in `to_do` what is done about messages without a payload.
+    """
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         """The available messages, possibly none within the given time; None at the end."""
@@ -108,6 +112,18 @@ class Undecodable(NamedTuple):
     found: Any
 
 
+class AsMade(Texts):
+    """Of payloads that a poller has made."""
+
+    def __call__(self, value: Any) -> Any:
+        if type(value) is Undecodable:
+            raise NoJson(value.why)
+        return value
+
+    def each(self, values: Any) -> Any | None:
+        return None if not are_rows(values) and Undecodable in set(map(type, values)) else values
+
+
 def decoded(
     poller: Poller, fetched: Fetched, decode: Decode, diverts_as: str = ""
 ) -> tuple[list[Any], InputError | None]:
@@ -119,7 +135,7 @@ def decoded(
     payloads: list[Any] = []
     values, marks = fetched
     if isinstance(decode, Texts) and (found := decode.each(values)) is not None:
-        return list(found), None
+        return found, None
     while len(payloads) < len(values):
         try:
             payloads.extend(map(decode, islice(values, len(payloads), None)))
@@ -136,9 +152,10 @@ def decoded(
             if diverts_as:
                 payloads.append(diverted(f"{diverts_as}, {where}", why, found))
                 continue
-            why, to_do = why.removeprefix("it cannot be decoded: "), getattr(poller, "to_do", "")
-            if to_do:
-                return payloads, InputError(f"{where}: {why}; {to_do}")
+            where = ", ".join(filter(None, [getattr(poller, "name", ""), where]))
+            why, to_do = why.removeprefix("it cannot be decoded: "), getattr(poller, "to_do", None)
+            if to_do is not None:
+                return payloads, InputError(f"{where}: {why}{to_do and '; '}{to_do}")
             return payloads, InputError(
                 f"{where}: the message {found!r:.80} cannot be decoded: {why}; correct the sender, pass decode= or "
                 f"type=, or divert such messages: on_error='divert'"
@@ -175,6 +192,11 @@ class _Polled:
 
     def backlog(self) -> tuple[int, str] | None:
         return self._poller.backlog() if isinstance(self._poller, Backlogged) else None
+
+    def fraction(self) -> float | None:
+        """The share of the input that has been read, 0 to 1; None if that is not known."""
+        found: float | None = getattr(self._poller, "fraction", lambda: None)()
+        return found
 
 
 class PolledSource(Diverting, TakesSchema):
@@ -223,7 +245,11 @@ class FiniteReader(_Polled):
         if self._error is not None:
             raise self._error
         while True:
-            fetched = self._poller.fetch(items_max, _WAIT_S)
+            try:
+                fetched = self._poller.fetch(items_max, _WAIT_S)
+            except InputError as error:
+                self._error = error
+                raise
             if fetched is None:
                 return None
             if not fetched.values:

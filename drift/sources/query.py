@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
+from drift.sources.made import made_of
 from drift.sources.pgvalues import connected
+from drift.sources.polled import AsMade, Fetched, PolledSource, Poller, Undecodable
 from drift.sources.positions import position_fields, position_of
 from drift.urls import checked_url, cleaned
-from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
     from drift.columns.expressions import Fields
 
 _ROWS = 4096
+_GUARANTEE = SourceGuarantee("from a position", "a key, as long as the rows are there")
 
 
 def postgres(
@@ -36,7 +37,7 @@ def postgres(
     payload: Literal["dict", "tuple"] = "dict",
     schema: Mapping[str, Any] | None = None,
     rows_at_once: int = _ROWS,
-) -> QuerySource:
+) -> PolledSource:
     """Each row of a query of Postgres is a payload, in the order of a key.
 
     Values do not depend on the settings of the server, the role and the URL: the session's zone is UTC, so moments with
@@ -54,7 +55,7 @@ def postgres(
         rows_at_once: are fetched.
     """
     need("postgres", "drift.sources.postgres")
-    return QuerySource("postgres", checked_url(url), query, key, payload, rows_at_once, schema)
+    return _source("postgres", checked_url(url), query, key, payload, rows_at_once, schema)
 
 
 def sqlite(
@@ -65,58 +66,43 @@ def sqlite(
     payload: Literal["dict", "tuple"] = "dict",
     schema: Mapping[str, Any] | None = None,
     rows_at_once: int = _ROWS,
-) -> QuerySource:
+) -> PolledSource:
     """Each row of a query of an SQLite file is a payload, in the order of a key; arguments as of `postgres`."""
-    return QuerySource("sqlite", path, query, key, payload, rows_at_once, schema)
+    return _source("sqlite", path, query, key, payload, rows_at_once, schema)
 
 
-class QuerySource(Diverting):
-    """The rows of a query, read in the order of a key."""
+def _source(
+    kind: str,
+    database: str,
+    query: str,
+    key: str,
+    payload: Payload,
+    rows_at_once: int,
+    schema: Mapping[str, Any] | None,
+) -> PolledSource:
+    if payload not in ("dict", "tuple"):
+        raise SettingsError(f"{kind} payload={payload!r:.80} is neither 'dict' nor 'tuple'")
+    if type(rows_at_once) is not int or rows_at_once < 1:
+        raise SettingsError(f"{kind} rows_at_once={rows_at_once!r} is not an int of 1 or more")
+    words = query.split(None, 1)
+    is_query = bool(words) and words[0].lower() in ("select", "with", "values")
+    rows = "(" + query.rstrip("; \n") + ")" if is_query else ".".join(map(_quoted, query.split(".")))
+    fields: Fields | None = None
+    if schema is not None:
+        need("columns", f"{kind} with schema=")
+        if payload != "dict":
+            raise SettingsError(f"{kind} takes payload={payload!r} or a schema=, not both")
+        from drift.columns.read import checked_schema
 
-    live = False
-    guarantee: ClassVar = SourceGuarantee("from a position", "a key, as long as the rows are there")
+        fields = checked_schema(kind, schema)
+    shown = f"{kind}({query!r:.60})"
+    opening = _Postgres if kind == "postgres" else _Sqlite
 
-    def __init__(
-        self,
-        kind: str,
-        database: str,
-        query: str,
-        key: str,
-        payload: Payload,
-        rows_at_once: int,
-        schema: Mapping[str, Any] | None = None,
-    ) -> None:
-        if payload not in ("dict", "tuple"):
-            raise SettingsError(f"{kind} payload={payload!r:.80} is neither 'dict' nor 'tuple'")
-        if type(rows_at_once) is not int or rows_at_once < 1:
-            raise SettingsError(f"{kind} rows_at_once={rows_at_once!r} is not an int of 1 or more")
-        self._kind = kind
-        self._database = str(database)
-        words = query.split(None, 1)
-        self._query = query.rstrip("; \n") if words and words[0].lower() in ("select", "with", "values") else None
-        self._table = query
-        self._key = key
-        self._payload = payload
-        self._rows_at_once = rows_at_once
-        self._fields: Fields | None = None
-        if schema is not None:
-            need("columns", f"{kind} with schema=")
-            if payload != "dict":
-                raise SettingsError(f"{kind} takes payload={payload!r} or a schema=, not both")
-            from drift.columns.read import checked_schema
+    def poll() -> Poller:
+        opened = opening(shown, str(database), f"{rows} as rows_of_query", _quoted(key))
+        return _Poller(shown, opened, key, payload, rows_at_once, fields)
 
-            self._fields = checked_schema(kind, schema)
-
-    def open(self) -> Reader:
-        opening = _Postgres if self._kind == "postgres" else _Sqlite
-        source_rows = f"({self._query})" if self._query else ".".join(map(_quoted, self._table.split(".")))
-        rows = f"{source_rows} as rows_of_query"
-        database = opening(repr(self), self._database, rows, _quoted(self._key))
-        payload, rows_at_once = self._payload, self._rows_at_once
-        return _QueryReader(repr(self), database, self._key, payload, rows_at_once, self._diverts_as, self._fields)
-
-    def __repr__(self) -> str:
-        return f"{self._kind}({self._table!r:.60})"
+    return PolledSource(shown, _GUARANTEE, poll, AsMade(), live=False)
 
 
 class _Unreadable(Exception):
@@ -169,126 +155,94 @@ class _Database:
         raise NotImplementedError
 
 
-class _QueryReader:
+class _Poller:
+    """The mark of a row is its key."""
+
+    to_do = "correct it, select what can be read, or divert such rows: on_error='divert'"
+
     def __init__(
-        self,
-        source: str,
-        database: _Database,
-        key: str,
-        payload: str,
-        rows_at_once: int,
-        diverts_as: str,
-        fields: Fields | None = None,
+        self, source: str, database: _Database, key: str, payload: str, rows_at_once: int, fields: Fields | None
     ) -> None:
-        self._source = source
+        self.name = source
         self._database = database
         self._key = key
         self._payload = payload
         self._rows_at_once = rows_at_once
-        self._diverts_as = diverts_as
         self._fields = fields
-        self._last: Any = None  # the key of the last row that was given
-        self._error: InputError | None = None
+        self._fetched: Any = None  # the key of the last row
+        self._returned: Any = None
 
-    def read(self, items_max: int) -> list[Any] | None:
-        if self._error is not None:
-            raise self._error
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         count = min(items_max, self._rows_at_once)
-        keys, payloads = self._fetched(count + 1)
-        if keys and self._last is not None and keys[0] == self._last:
+        keys, payloads = self._rows(count + 1)
+        if keys and self._fetched is not None and keys[0] == self._fetched:
             keys, payloads = keys[1:], payloads[1:]  # that was given; another one with its key is refused
         keys, payloads = keys[:count], payloads[:count]
         for number, key in enumerate(keys):
-            if type(key) not in (int, str) or (self._last is not None and not _above(key, self._last)):
-                self._error = InputError(
-                    f"{self._source}: a row has {key!r:.80} as its {self._key!r}, behind {self._last!r:.80}; a key is "
+            if type(key) not in (int, str) or (self._fetched is not None and not _above(key, self._fetched)):
+                if number:  # the next call meets it again
+                    return Fetched(payloads[:number], keys[:number])
+                raise InputError(
+                    f"{self.name}: a row has {key!r:.80} as its {self._key!r}, behind {self._fetched!r:.80}; a key is "
                     f"an int or a text, differs in each row, and is of one type"
                 )
-                payloads = payloads[:number]
-                break
-            self._last = key
-        if not payloads and self._error is not None:
-            raise self._error
-        return payloads or None
+            self._fetched = key
+        return Fetched(payloads, keys) if keys else None
 
-    def _fetched(self, count: int) -> tuple[list[Any], list[Any]]:
-        """Keys and payloads of rows, one by one where one of them cannot be read; sets the error of that one."""
+    def _rows(self, count: int) -> tuple[list[Any], Any]:
+        """Keys and payloads of rows, which are read one by one where one of them cannot be."""
         try:
-            names, rows = self._database.fetch(self._last, count)
+            names, rows = self._database.fetch(self._fetched, count)
         except _Unreadable:
             return self._one_by_one(count)
         at = names.index(self._key)
-        keys = [row[at] for row in rows]
-        return self._in_columns(names, keys, rows) if self._fields is not None else (keys, self._payloads(names, rows))
-
-    def _in_columns(self, names: list[str], keys: list[Any], rows: list[tuple[Any, ...]]) -> tuple[list[Any], Any]:
-        """Keys, and rows as columns, up to the first that is not of the schema; dicts where such ones are diverted."""
-        from drift.columns.read import of_tuples, up_to_fault
-
-        assert self._fields is not None
-        wanted = [name for name, _ in self._fields]
-        if names != wanted:
-            raise InputError(
-                f"{self._source} has the columns {', '.join(map(repr, names))}, and schema= says "
-                f"{', '.join(map(repr, wanted))}; name them in that order, in the schema or in the query"
-            )
-        make = of_tuples(self._fields)
-        made: list[Any] = []
-        while True:
-            found, fault = up_to_fault(make, rows[len(made) :])
-            if not fault and not made:
-                return keys, found
-            made += found
-            if not fault:
-                return keys, made
-            where = f"the row with {self._key} {keys[len(made)]!r:.80}"
-            if not self._diverts_as:
-                self._error = InputError(f"{self._source}: {where} is not of the schema: {fault}")
-                return keys[: len(made)], found
-            made.append(diverted(f"{self._diverts_as}, {where}", fault, self._payloads(names, rows[len(made) :])[0]))
+        return [row[at] for row in rows], self._payloads(names, rows)
 
     def _one_by_one(self, count: int) -> tuple[list[Any], list[Any]]:
         keys: list[Any] = []
         payloads: list[Any] = []
-        for key in self._database.keys(self._last, count):
+        for key in self._database.keys(self._fetched, count):
             try:
-                names, rows = self._database.row(key)
+                payloads += self._payloads(*self._database.row(key))[:1]  # none if it was deleted since
             except _Unreadable as error:
-                where = f"the row with {self._key} {key!r:.80}"
-                if not self._diverts_as:
-                    self._error = InputError(
-                        f"{self._source}: {where} cannot be read: {error}; correct it, select what can be read, or "
-                        f"divert such rows: on_error='divert'"
-                    )
-                    break
-                keys.append(key)
-                payloads.append(diverted(f"{self._diverts_as}, {where}", str(error), self._database.text(key)))
-            else:
-                if not rows:  # deleted since its key was read
-                    continue
-                if self._fields is None:
-                    keys.append(key)
-                    payloads += self._payloads(names, rows[:1])
-                    continue
-                good, made = self._in_columns(names, [key], rows[:1])
-                keys += good
-                payloads += made
-                if self._error is not None:
-                    break
+                payloads.append(Undecodable(str(error), self._database.text(key)))
+            keys += [key] * (len(payloads) - len(keys))
         return keys, payloads
 
-    def _payloads(self, names: list[str], rows: list[tuple[Any, ...]]) -> list[Any]:
-        return rows if self._payload == "tuple" else [dict(zip(names, row)) for row in rows]
+    def _payloads(self, names: list[str], rows: list[tuple[Any, ...]]) -> Any:
+        """Payloads, as columns where there is a schema, with `Undecodable` in the place of rows that are not of it."""
+        if self._payload == "tuple":
+            return rows
+        if self._fields is None:
+            return [dict(zip(names, row)) for row in rows]
+        from drift.columns.read import of_tuples
 
-    def filenos(self) -> Sequence[int]:
-        return ()
+        wanted = [name for name, _ in self._fields]
+        if names != wanted:
+            raise InputError(
+                f"{self.name} has the columns {', '.join(map(repr, names))}, and schema= says "
+                f"{', '.join(map(repr, wanted))}; name them in that order, in the schema or in the query"
+            )
+
+        def refused(at: int, error: InputError) -> Undecodable:
+            return Undecodable(f"it is not of the schema: {error}", dict(zip(names, rows[at])))
+
+        return made_of(of_tuples(self._fields), rows, refused)[0]
+
+    def behind(self, marks: Sequence[Any]) -> None:
+        if marks:
+            self._returned = marks[-1]
 
     def position(self) -> Any:
         """The key of the last row."""
-        return position_of("query", behind=self._last)
+        return position_of("query", behind=self._returned)
 
     def seek(self, position: Any) -> None:
-        (self._last,) = position_fields(position, "query", self._source, "behind")
+        (self._fetched,) = position_fields(position, "query", self.name, "behind")
+        self._returned = self._fetched
+
+    def location(self, mark: Any) -> str:
+        return f"the row with {self._key} {mark!r:.80}"
 
     def close(self) -> None:
         self._database.close()

@@ -2,8 +2,6 @@
 
 Invariant: every row before one that cannot be converted is returned before the error, which names the row, or the row
 is diverted in its place; the payloads do not depend on how the table was cut into batches.
-
-Why: if a batch cannot be converted, halves of it are, and at last the rows that cannot, each by itself.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ import msgspec
 
 from drift.extras import is_installed, need
 from drift.sources.frames import Payload
-from drift.sources.polled import Undecodable
+from drift.sources.made import made_of
+from drift.sources.polled import Fetched, Undecodable
 from drift.sources.positions import position_fields, position_lost, position_of
-from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
 
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RowsReader:
-    """Reads batches of Arrow.
+class RowsPoller:
+    """Gives the rows of batches of Arrow; the mark of a row is its number, from 1.
 
     Args:
         name: of the table, for errors.
@@ -35,78 +33,64 @@ class RowsReader:
         rows: their number, if known.
         close: releases what the batches are read from.
         behind: returns the batches behind a number of rows; None if the table can be read only once.
-        diverts_as: the source's name, if rows that cannot be converted are diverted.
     """
+
+    to_do = ""
 
     def __init__(
         self,
         name: str,
         batches: Iterator[pa.RecordBatch],
         make: Maker,
-        rows: int | None = None,
-        close: Callable[[], None] = lambda: None,
-        behind: Callable[[int], Iterator[pa.RecordBatch]] | None = None,
-        diverts_as: str = "",
+        rows: int | None,
+        close: Callable[[], None],
+        behind: Callable[[int], Iterator[pa.RecordBatch]] | None,
     ) -> None:
-        self._diverts_as = diverts_as
-        self._behind = behind
-        self._name = name
+        self.name = name
+        self.close = close
         self._batches = batches
         self._make = make
         self._rows = rows
-        self._close = close
+        self._batches_behind = behind
         self._batch: pa.RecordBatch | None = None
-        self._at = 0
-        self._returned = 0
-        self._error: Exception | None = None
+        self._at = 0  # in it
+        self._fetched = self._returned = 0
 
-    def read(self, items_max: int) -> list[Any] | None:
-        if self._error is not None:
-            raise self._error
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         while self._batch is None or self._at >= self._batch.num_rows:
             try:
                 self._batch, self._at = next(self._batches, None), 0
             except InputError as error:
-                self._error = InputError(f"{self._name}: {error}")
-                raise self._error from None
+                raise InputError(f"{self.name}: {error}") from None
             except Exception as error:  # of a file that is damaged, or of a query
-                self._error = InputError(
-                    f"{self._name} cannot be read behind row {self._returned}: {type(error).__name__}: {error}"
-                )
-                raise self._error from error
+                raise InputError(
+                    f"{self.name} cannot be read behind row {self._fetched}: {type(error).__name__}: {error}"
+                ) from error
             if self._batch is None:
                 return None
-        rows = self._batch.slice(self._at, items_max)
-        payloads: list[Any] = []
-        for part in self._make.parts(rows):
-            if type(part) is not Undecodable:
-                payloads = part if len(part) == rows.num_rows else payloads + list(part)
-                continue
-            nth = self._returned + len(payloads) + 1
-            if not self._diverts_as:
-                self._error = InputError(f"{self._name}, row {nth}: {part.why}")
-                if not payloads:
-                    raise self._error
-                break
-            payloads.append(diverted(f"{self._diverts_as}, row {nth}", part.why, part.found))
+        payloads = self._make.made(self._batch.slice(self._at, items_max))
         self._at += len(payloads)
-        self._returned += len(payloads)
-        return payloads
+        self._fetched += len(payloads)
+        return Fetched(payloads, range(self._fetched - len(payloads) + 1, self._fetched + 1))
+
+    def behind(self, marks: Sequence[int]) -> None:
+        if marks:
+            self._returned = marks[-1]
+
+    def location(self, mark: Any) -> str:
+        return f"row {mark}"
 
     def position(self) -> Any:
         """How many rows were returned."""
-        return None if self._behind is None else position_of("rows", row=self._returned)
+        return None if self._batches_behind is None else position_of("rows", row=self._returned)
 
     def seek(self, position: Any) -> None:
-        (row,) = position_fields(position, "rows", self._name, "row")
-        if self._behind is None:
-            raise InputError(f"{self._name} can be read once only, and not from row {row}; give a table")
+        (row,) = position_fields(position, "rows", self.name, "row")
+        if self._batches_behind is None:
+            raise InputError(f"{self.name} can be read once only, and not from row {row}; give a table")
         if self._rows is not None and row > self._rows:
-            raise position_lost(self._name, f"row {row}", f"it has {self._rows}")
-        self._batches, self._returned = self._behind(row), row
-
-    def filenos(self) -> Sequence[int]:
-        return ()
+            raise position_lost(self.name, f"row {row}", f"it has {self._rows}")
+        self._batches, self._fetched, self._returned, self._batch = self._batches_behind(row), row, row, None
 
     def fraction(self) -> float | None:
         """How much of the table has been read, 0 to 1."""
@@ -114,10 +98,6 @@ class RowsReader:
 
     def backlog(self) -> tuple[int, str] | None:
         return (self._rows - self._returned, "{item}") if self._rows is not None else None
-
-    def close(self) -> None:
-        self._batch = None
-        self._close()
 
 
 def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -167,24 +147,16 @@ class Maker:
         payloads = self.plain(batch)
         return payloads if self._kind is None else _converted(payloads, self._kind)
 
-    def parts(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        """The payloads of a batch: at once, or in parts, with `Undecodable` in the place of each row that has none."""
+    def made(self, batch: pa.RecordBatch) -> Any:
+        """The payloads of a batch, with `Undecodable` in the place of each row that has none."""
         try:
-            yield self(batch)
-            return
+            return self(batch)
         except InputError:
-            parts = [(0, batch.num_rows)]
-        while parts:
-            start, count = parts.pop()
-            rows = _alone(batch.slice(start, count))
-            try:
-                yield self(rows)
-            except InputError as error:
-                if count == 1:
-                    yield Undecodable(str(error), self._shown(rows))
-                else:
-                    half = count // 2
-                    parts += [(start + half, count - half), (start, half)]
+            return made_of(
+                lambda rows: self(_alone(rows)),
+                batch,
+                lambda at, error: Undecodable(str(error), self._shown(_alone(batch.slice(at, 1)))),
+            )[0]
 
     def _shown(self, row: pa.RecordBatch) -> Any:
         """A row that has no payload, for people: with texts in place of the values that Python has not."""

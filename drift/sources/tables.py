@@ -17,8 +17,9 @@ from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
+from drift.sources.polled import AsMade, Fetched, FiniteReader, Undecodable
 from drift.sources.positions import check_mark, mark_of
-from drift.sources.rows import Maker, RowsReader, check_payload, resolved_payload, without
+from drift.sources.rows import Maker, RowsPoller, check_payload, resolved_payload, without
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -81,41 +82,42 @@ class TableSource(Diverting):
         name = f"the {type(self._frame).__name__}"
         stream = _Stream(name, self._frame)
         payload = resolved_payload(self._payload, self._kind, stream.schema)
-        return _TableReader(
-            name,
-            stream.batches(),
-            Maker(name, stream.schema.names, payload, self._kind, has_texts=_has_texts(self._frame)),
-            stream.rows,
-            close=stream.close,
-            behind=None if _is_read_once(self._frame) else stream.behind,
-            diverts_as=self._diverts_as,
-        )
+        make = Maker(name, stream.schema.names, payload, self._kind, has_texts=_has_texts(self._frame))
+        behind = None if _is_read_once(self._frame) else stream.behind
+        poller = _TablePoller(name, stream.batches(), make, stream.rows, stream.close, behind)
+        return FiniteReader(poller, AsMade(), self._diverts_as)
 
     def __repr__(self) -> str:
         return f"table({type(self._frame).__name__})"
 
 
-class _TableReader(RowsReader):
-    """Reads the rows of a table, which is known again by the row in front of a position."""
+class _TablePoller(RowsPoller):
+    """Gives the rows of a table, which is known again by the row in front of a position."""
 
+    _given: Sequence[Any] = ()
     _last: Sequence[Any] = ()
 
-    def read(self, items_max: int) -> list[Any] | None:
-        payloads = super().read(items_max)
-        if payloads:
-            self._last = payloads[-1:]
-        return payloads
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
+        fetched = super().fetch(items_max, wait_s)
+        self._given = () if fetched is None else fetched.values
+        return fetched
+
+    def behind(self, marks: Sequence[int]) -> None:
+        super().behind(marks)
+        self._last = self._given[len(marks) - 1 : len(marks)] if marks else self._last
 
     def position(self) -> Any:
-        """How many rows were returned, and a hash of the last."""
+        """How many rows were returned, and a hash of the last, if that has a payload."""
         found = super().position()
-        return found and {**found, "mark": mark_of(self._last)}
+        return found and {**found, "mark": mark_of([each for each in self._last if type(each) is not Undecodable])}
 
     def seek(self, position: Any) -> None:
         super().seek(position)
         if position.get("mark") and (row := position["row"]):
             super().seek({**position, "row": row - 1})
-            check_mark(position, self.read(1) or [], self._name, row)
+            fetched = self.fetch(1, 0.0)
+            check_mark(position, () if fetched is None else fetched.values, self.name, row)
+            self.behind([row])
 
 
 def _has_texts(frame: Any) -> bool:

@@ -112,7 +112,7 @@ BAD: list[tuple[Callable[[Path], Any], str]] = [
     (lambda path: changed_jsonl(path, '{"id": 42,', '{"id": 99999999999999999999,'), "line 43: "),
     (lambda path: changed_jsonl(path, '{"id": 42, "key": "a",', '{"id": 42,'), "line 43: .* missing required"),
     (lambda path: changed_jsonl(path, '{"id": 42,', '{"id": 42, "more": 1,'), "line 43: .* unknown field"),
-    (lambda path: changed_sqlite(path), "the row with id 42 is not of the schema: the field 'fare' is Float64"),
+    (lambda path: changed_sqlite(path), "the row with id 42: it is not of the schema: the field 'fare' is Float64"),
 ]
 
 

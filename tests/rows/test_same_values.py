@@ -213,10 +213,9 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def in_columns(rows: RowValues, lines: Sequence[str], as_block: bool) -> Any:
-    """The last value of lines that are read as a block, or as messages; REFUSED if they are left to one by one."""
-    encoded = [line.encode() for line in lines]
-    frame = rows.block(b"\n".join(encoded)) if as_block else rows.each(encoded)
+def in_columns(rows: RowValues, lines: Sequence[str]) -> Any:
+    """The last value of lines that are read at once; REFUSED if they are left to one by one."""
+    frame = rows.each([line.encode() for line in lines])
     return REFUSED if frame is None else frame.values[-1]["v"]
 
 
@@ -227,8 +226,7 @@ def test_a_value_is_the_same_item_or_the_same_refusal_through_every_reader(kind:
     lines = list(map(line_of, cases))
     rows = RowValues(fields_of(schema, "test"))
     for case, line in zip(cases, lines):
-        for as_block in (True, False):  # and values of all types are read at once
-            assert same(in_columns(rows, [*FILLER, line], as_block), case.expected), case
+        assert same(in_columns(rows, [*FILLER, line]), case.expected), case  # values of all types are read at once
     file = written(tmp_path / "a.jsonl", "\n".join(lines))
     windows = written(tmp_path / "b.jsonl", "\r\n".join([*FILLER, *lines, ""]))
     assert_same(of_reader(drift.sources.jsonl(file), schema), expected)

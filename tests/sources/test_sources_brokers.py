@@ -117,10 +117,10 @@ def test_a_row_that_python_cannot_hold_is_diverted_with_its_key(postgres_url: st
             assert [error["location"] for error in errors] == [f"in, the row with id {n}" for n in (0, 4, 9)]
             assert "infinity" in errors[0]["payload"] or "xff" in errors[0]["payload"]
             received, error = drained(source)
-            assert received == [] and "the row with id 0 cannot be read" in str(error)
+            assert received == [] and "the row with id 0: " in str(error)
     behind = sources.sqlite(str(path), "select * from t where id > 0", key="id", rows_at_once=2)
     received, error = drained(behind)
-    assert [row["id"] for row in received] == [1, 2, 3] and "id 4 cannot be read" in str(error)
+    assert [row["id"] for row in received] == [1, 2, 3] and "the row with id 4: " in str(error)
 
 
 SETTINGS = (
