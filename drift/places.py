@@ -186,6 +186,21 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
+def write_safely(path: Path, data: bytes) -> None:
+    """Replace a file in one step: after a crash the old file or the new one is there, complete."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
 class Remote:
     """What fsspec knows under the scheme of a URL.
 

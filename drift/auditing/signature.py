@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.auditing.checks import Check, Trouble, judged
-from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_snapshot, write_safely
+from drift.places import write_safely
+from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_snapshot
 from drift.records.journal import JOURNAL
 from drift_graph.errors import SettingsError, SinkError
 

@@ -161,7 +161,7 @@ class Entries:
         for at, path in enumerate(files[begin:], begin):
             if starts[at] != number:
                 raise self._broken(number, f"{path} begins at {starts[at]}")
-            for body in self._bodies(path, number, last=at + 1 == len(files)):
+            for body in self._read(path, number, last=at + 1 == len(files)):
                 fields = self._fields(body)
                 number += 1
                 self.next_number = max(self.next_number, number)
@@ -179,43 +179,34 @@ class Entries:
             LogBroken: one of them is damaged.
         """
         for path in self._files():
-            begin = at = self._followed.get(path.name, 0)
+            begin = self._followed.get(path.name, 0)
             with path.open("rb") as file:
                 file.seek(begin)
                 data = file.read()
-            while len(data) - (at - begin) >= _HEAD.size:
-                length, check = _HEAD.unpack_from(data, at - begin)
-                body = data[at - begin + _HEAD.size : at - begin + _HEAD.size + length]
-                if len(body) < length:
-                    break
-                if zlib.crc32(body) != check:
-                    raise self._broken(self.first_number, f"{path} is damaged at byte {at}")
-                at += _HEAD.size + length
-                self._followed[path.name] = at
-                yield self._fields(body)
+            for at, end, body in _bodies(data):
+                if body is not None:
+                    self._followed[path.name] = begin + end
+                    yield self._fields(body)
+                elif end <= len(data):
+                    raise self._broken(self.first_number, f"{path} is damaged at byte {begin + at}")
 
     def payloads(self, data: bytes) -> list[Any]:
         """The payloads of an entry, from its last field."""
         return restored_all(data, self._storable.classes)
 
-    def _bodies(self, path: Path, number: int, *, last: bool) -> Iterator[bytes]:
+    def _read(self, path: Path, number: int, *, last: bool) -> Iterator[bytes]:
         try:
             data = path.read_bytes()
         except OSError as error:
             raise self._broken(number, f"{path} cannot be read: {error.strerror}") from error
-        at = 0
-        while at < len(data):
-            length, check = _HEAD.unpack_from(data, at) if len(data) - at >= _HEAD.size else (len(data), 0)
-            body = data[at + _HEAD.size : at + _HEAD.size + length]
-            if len(body) < length or zlib.crc32(body) != check:
-                if not last or at + _HEAD.size + length < len(data):
-                    raise self._broken(number, f"{path} is damaged at byte {at}")
+        for nth, (at, end, body) in enumerate(_bodies(data), number):
+            if body is not None:
+                yield body
+            elif not last or end < len(data):
+                raise self._broken(nth, f"{path} is damaged at byte {at}")
+            else:
                 with self._writing("a torn entry cannot be cut off its log"):
                     os.truncate(path, at)  # its writer died
-                return
-            yield body
-            number += 1
-            at += _HEAD.size + length
 
     def _fields(self, body: bytes) -> list[Any]:
         form, *fields = _decode(body)
@@ -238,3 +229,18 @@ class Entries:
             f"the log of {self._what} in {self._folder} is needed from entry {number} on, and {now}; bring it back, or "
             f"start a new run with another state"
         )
+
+
+def _bodies(data: bytes) -> Iterator[tuple[int, int, bytes | None]]:
+    """Where each entry begins and ends, and its body. The last may be torn, and ends behind the data, or damaged: then
+    it has none.
+    """
+    at = 0
+    while at < len(data):
+        length, check = _HEAD.unpack_from(data, at) if len(data) - at >= _HEAD.size else (len(data), 0)
+        body = data[at + _HEAD.size : (end := at + _HEAD.size + length)]
+        if end > len(data) or zlib.crc32(body) != check:
+            yield at, end, None
+            return
+        yield at, end, body
+        at = end

@@ -25,7 +25,6 @@ the dict's own order, since a function may go by it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from drift.places import sync
 from drift.records.journal import Journal, read_journal
 from drift_barrier.digest import Algorithm, new_hash
 from drift_graph.errors import InputError
@@ -299,18 +297,3 @@ def _wrong_in(manifest: Manifest) -> str:
 
 class _Version(msgspec.Struct):
     format: int
-
-
-def write_safely(path: Path, data: bytes) -> None:
-    """Replace a file in one step: after a crash the old file or the new one is there, complete."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync(path.parent)

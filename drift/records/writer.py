@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drift.arrow import numbers_column
-from drift.places import sync
+from drift.places import sync, write_safely
 from drift.records.blocks import Block, Blocks
 from drift.records.columns import Parts, split, values
 from drift.records.encoding import encoding
@@ -35,7 +35,6 @@ from drift.records.format import (
     as_file,
     read_snapshot,
     sealed,
-    write_safely,
 )
 from drift.records.journal import JournalWriter
 from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Learned, Message, Output

@@ -26,7 +26,7 @@ import xxhash
 
 from drift.machines.checkpoints import DELETED
 from drift.machines.nodes.snapshots import neighbours_due
-from drift.places import sync
+from drift.places import sync, write_safely
 from drift.state.backend import Changes
 from drift.state.by_hash import PLAIN, Damaged, HashedFile, InMemory, find_newest, write_tables
 from drift.state.checkpoint import StateDamaged
@@ -129,14 +129,8 @@ class Base:
     def _publish(self, files: list[_Listed]) -> None:
         """Make these the files of the list, and delete all others."""
         sync(self._folder)
-        partial = self._folder / f"{_LIST}.partial"
-        with partial.open("wb") as file:
-            body = _encode(_List(_FORMAT, files))
-            file.write(body + xxhash.xxh3_64_digest(body))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._folder / _LIST)
-        sync(self._folder)
+        body = _encode(_List(_FORMAT, files))
+        write_safely(self._folder / _LIST, body + xxhash.xxh3_64_digest(body))
         names = {file.name for file in files}
         for path in self._folder.iterdir():
             if path.name.isdigit() and path.name not in names:
