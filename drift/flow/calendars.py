@@ -5,7 +5,8 @@ function of the time, and of the machine's database of time zones.
 
 Why: a range begins at the first instant at which the clocks of the zone show its first hour, or more, which never goes
 back from one range to the next: an hour that a zone skips begins at the instant of the change, and one that it has
-twice at the first. Times beyond the years that datetime has are in the first range and the last.
+twice at the first. Days and dates are whole numbers, so years have no end: beyond those that datetime has, clocks are
+as they were in the last of them.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ _TEXT = re.compile(r"\s*(\d*)\s*([a-z]+)\s*")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-_FIRST_YEAR, _LAST_YEAR = 3, 9997  # in every zone, with a range before and after
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+#: Within these a zone's clocks can be asked for, in UTC and as they show it; beyond, they go on as they are there.
+_FIRST_MS, _LAST_MS = ((datetime(*day, tzinfo=UTC) - _EPOCH) // _MS for day in ((1, 1, 2), (9999, 12, 31)))
 _FIRST_MONDAY = date(1969, 12, 29).toordinal()
 _THURSDAY = 3  # on which 1970 began
 _FIRST_DAY = date(1970, 1, 1).toordinal()
+_DAYS_OF_400_YEARS = 146_097  # after which the same days have the same dates
 
 
 class Calendar(NamedTuple):
@@ -55,27 +59,24 @@ class Calendar(NamedTuple):
 
     def bounds(self, time: int) -> tuple[int, int]:
         """The first time of the range around a time, and the first time after the range."""
-        first, last = _limits(self)
-        if time < first:
-            return TIME_MIN, first
-        if time >= last:
-            return last, TIME_MAX + 1
-        local = moment_from(time).astimezone(_zone(self.zone))
-        index = self._number_of(local.date(), local.hour)
+        index = self._number_of(time + _offset_at(self.zone, time))
         while time < start_of(self, index):
             index -= 1
         while time >= start_of(self, index + 1):
             index += 1
-        return start_of(self, index), start_of(self, index + 1)
+        return max(start_of(self, index), TIME_MIN), min(start_of(self, index + 1), TIME_MAX + 1)
 
-    def _number_of(self, day: date, hour: int = 0) -> int:
-        """The number of the range that has an hour of a day."""
+    def _number_of(self, local: int) -> int:
+        """The number of the range that has a moment, in milliseconds since 1970 as the clocks show it."""
         if self.unit == "hour":
-            return (day.toordinal() - _FIRST_DAY) * (24 // self.units) + hour // self.units
+            return local // (_HOUR_MS * self.units)
+        day = local // _DAY_MS + _FIRST_DAY
         if self.unit == "month":
-            return (day.year * 12 + day.month - 1) // self.units
+            cycles, within = divmod(day - 1, _DAYS_OF_400_YEARS)
+            found = date.fromordinal(within + 1)
+            return ((cycles * 400 + found.year) * 12 + found.month - 1) // self.units
         first, days = self._first
-        return (day.toordinal() - first) // days
+        return (day - first) // days
 
     @property
     def _first(self) -> tuple[int, int]:
@@ -85,19 +86,18 @@ class Calendar(NamedTuple):
         weekday = WEEKDAYS.index(self.unit) if self.unit in WEEKDAYS else 0
         return _FIRST_MONDAY + (weekday - 7 if weekday > _THURSDAY else weekday), 7 * self.units
 
-    def first_hour(self, number: int) -> datetime:
-        """The first hour of a range, as the clocks show it."""
+    def first_hour(self, number: int) -> int:
+        """The first hour of a range, in milliseconds since 1970 as the clocks show it."""
         if self.unit == "hour":
-            days, nth = divmod(number, 24 // self.units)
-            return datetime.fromordinal(_FIRST_DAY + days).replace(hour=nth * self.units)
-        return datetime.combine(self._first_day(number), datetime.min.time())
-
-    def _first_day(self, number: int) -> date:
+            return number * self.units * _HOUR_MS
         if self.unit == "month":
             year, month = divmod(number * self.units, 12)
-            return date(year, month + 1, 1)
-        first, days = self._first
-        return date.fromordinal(first + number * days)
+            cycles, within = divmod(year, 400)
+            day = date(within + 400, month + 1, 1).toordinal() + (cycles - 1) * _DAYS_OF_400_YEARS
+        else:
+            first, days = self._first
+            day = first + number * days
+        return (day - _FIRST_DAY) * _DAY_MS
 
 
 def calendar_from(text: object, zone: object, start: str = "monday") -> Calendar | None:
@@ -121,24 +121,30 @@ def calendar_from(text: object, zone: object, start: str = "monday") -> Calendar
 def start_of(calendar: Calendar, number: int) -> int:
     """The first time of a range."""
     zone, first = _zone(calendar.zone), calendar.first_hour(number)
-    instant, before = ((first.replace(tzinfo=zone, fold=fold).astimezone(UTC) - _EPOCH) // _MS for fold in (0, 1))
+    shown = moment_from(_within(first)).replace(tzinfo=zone)
+    instant, before = (first - _offset_of(shown.replace(fold=fold)) for fold in (0, 1))
     while before < instant:  # the clocks skip it: the change is between these
         middle = (before + instant) // 2
-        if moment_from(middle).astimezone(zone).replace(tzinfo=None) < first:
+        if middle + _offset_at(calendar.zone, middle) < first:
             before = middle + 1
         else:
             instant = middle
     return instant
 
 
-@functools.lru_cache(maxsize=64)
-def _limits(calendar: Calendar) -> tuple[int, int]:
-    """The first times of the first range and the last that datetime can compute."""
-    first, last = (calendar._number_of(date(year, 1, 1)) for year in (_FIRST_YEAR, _LAST_YEAR))
-    try:
-        return start_of(calendar, first + 1), start_of(calendar, last + 1)
-    except (ValueError, OverflowError):  # the next one begins behind the year 9999
-        return start_of(calendar, first + 1), start_of(calendar, last)
+def _offset_at(zone: str, time: int) -> int:
+    """How far the clocks of a zone are before UTC, in whole milliseconds, at a time."""
+    return _offset_of(moment_from(_within(time)).astimezone(_zone(zone)))
+
+
+def _offset_of(moment: datetime) -> int:
+    offset = moment.utcoffset()
+    assert offset is not None
+    return offset // _MS
+
+
+def _within(time: int) -> int:
+    return min(max(time, _FIRST_MS), _LAST_MS)
 
 
 _zone = functools.cache(zone_from)

@@ -116,6 +116,45 @@ def test_every_moment_is_in_the_range_of_its_local_date(every: str, zone: str, m
         ]
 
 
+@given(
+    days=st.sampled_from([1, 2, 400, 800]).flatmap(lambda year: st.integers(0, 2000).map(lambda day: (year, day))),
+    zone=st.sampled_from(ZONES),
+)
+def test_the_first_years_and_the_last_have_days_and_years_as_others(days: tuple[int, int], zone: str) -> None:
+    first = date(days[0], 1, 1).toordinal() + days[1]
+    for number in (first, date.max.toordinal() - days[1] - 1, date.max.toordinal()):  # from year 1, and up to 9999
+        day, year = date.fromordinal(number), date.fromordinal(number).year
+        noon = datetime(day.year, day.month, day.day, 12)
+        offset = noon.replace(tzinfo=ZoneInfo(zone)).utcoffset()
+        assert offset is not None
+        time = (noon - datetime(1970, 1, 1) - offset) // timedelta(milliseconds=1)
+        a_day, a_year = calendar_from("1d", zone), calendar_from("1y", zone)
+        assert a_day is not None and a_year is not None
+        start, end = a_day.bounds(time)
+        assert abs(end - start - 24 * HOUR_MS) <= 2 * HOUR_MS
+        assert abs(time - start - 12 * HOUR_MS) <= 2 * HOUR_MS
+        start, end = a_year.bounds(time)
+        assert abs((end - start) / 24 / HOUR_MS - (date(year, 12, 31) - date(year, 1, 1)).days - 1) < 0.1
+        assert abs((time - start) / 24 / HOUR_MS - 0.5 - (day - date(year, 1, 1)).days) < 0.1
+
+
+def test_the_last_day_of_all_is_a_day_and_not_all_time_behind_it() -> None:
+    graph = drift.Graph("edges")
+    source = graph.source("moments", time=drift.EventTime("at"))
+    source.window(drift.windows.calendar("1d")).rows(n=drift.agg.count()).sink("days")
+    moments = [
+        datetime(1, 1, 1),
+        datetime(1, 1, 2),
+        datetime(9997, 5, 1),
+        datetime(9999, 12, 30),
+        datetime(9999, 12, 31, 23),
+    ]
+    run = drift.run(graph, {"moments": [{"at": each.replace(tzinfo=UTC)} for each in moments]})
+    found = [(item.payload["start"], item.payload["end"], item.payload["n"]) for item in run]
+    starts = [ms("UTC", each.year, each.month, each.day) for each in moments]
+    assert found == [(start, start + 24 * HOUR_MS, 1) for start in starts]
+
+
 @pytest.mark.parametrize("time", [TIME_MIN, TIME_MIN + 1, -(10**15), 10**15, TIME_MAX - 1, TIME_MAX])
 def test_times_that_datetime_does_not_have_are_in_a_range_too(time: int) -> None:
     calendar = calendar_from("month", "Europe/Berlin")
