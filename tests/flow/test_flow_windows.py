@@ -24,11 +24,10 @@ import drift
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.accumulators import Aggregate
 from drift.flow.running import Closed
-from drift.flow.windows import EMPTY, NumberedStep
+from drift.flow.windows import NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift.machines.worker import Worker
-from drift.operators import KeyedItems
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
 from drift_graph.metas import Metas
@@ -454,49 +453,6 @@ def test_a_reduction_with_a_merge_function_stores_no_payloads() -> None:
     assert several.mergeable == several
 
 
-@given(timed())
-@settings(max_examples=10)
-def test_a_batch_is_aggregated_as_its_items_one_by_one(items: list[flows.Timed]) -> None:
-    truths = [(*item[:2], bool(item[1] % 2)) for item in items]
-    several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
-    for aggregate in (*(aggregate for aggregate, _ in AGGREGATES.values()), drift.agg.sum(value), several):
-        known: dict[Any, Any] = {0: aggregate.begin((1, 2, True))}
-        expected = dict(known)
-        for item, its in zip(truths, aggregate.values_of(truths), strict=True):
-            key = item[0] % 3
-            known[key] = aggregate.add_value(known[key], its) if key in known else aggregate.begin_value(its)
-            expected[key] = aggregate.add(expected[key], item) if key in expected else aggregate.begin(item)
-        assert repr(known) == repr({key: expected[key] for key in known}) and known.keys() == expected.keys()
-
-
-@given(timed(), st.integers(1, 5), st.integers(1, 5), st.sampled_from([None, 7, StopIteration]))
-@settings(max_examples=10)
-def test_windows_by_number_take_many_items_as_they_take_one(
-    items: list[flows.Timed], size: int, every: int, bad: Any
-) -> None:
-    def of(item: flows.Timed) -> int:
-        if item[1] == 7 and bad is not None:
-            raise ValueError(item) if bad == 7 else StopIteration
-        return item[1]
-
-    step = NumberedStep(value, drift.agg.sum(of), size, every)
-    one_by_one: dict[Any, Any] = {}
-    expected: list[Any] = []
-    many: dict[Any, Any] = {}
-    outputs: list[Any] = []
-    for start in range(0, len(items), 6):
-        some = items[start : start + 6]
-        try:
-            step.on_batch(many, KeyedItems(list(map(value, some)), some, Metas()), outputs.append)
-        except (ValueError, RuntimeError):
-            assert bad is not None and any(item[1] == 7 for item in some)
-            break
-        for item in some:
-            one_by_one[value(item)], output = step(one_by_one.get(value(item), EMPTY), item)
-            expected.append(output)
-    assert (many, outputs) == (one_by_one, expected)
-
-
 def test_windows_by_number_take_the_items_of_a_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call for each item takes half as long again."""
 
@@ -700,17 +656,31 @@ def test_windows_of_rows_end_when_their_result_is_enough() -> None:
 
 
 @pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
-def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("windows", "leap", "steps", "found", "cuts"),
+    [
+        (drift.windows.session(20), 20, ("_fire_below", "_fed"), 36, [1, 2, 5]),
+        (drift.windows.sliding(100, 40), 0, ("_fire_below",), 51, [1, 9, 17]),
+    ],
+    ids=["sessions", "sliding windows"],
+)
+def test_windows_in_order_take_no_steps(
+    windows: Any,
+    leap: int,
+    steps: tuple[str, ...],
+    found: int,
+    cuts: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     """A timer that comes as a step of its own costs as much as several items, and so does an item."""
-    items = flows.disordered([(number, number, number // 50 % 3) for number in range(600)], 1)
-    steps = flows.flow(
-        lambda stream: stream.key_by(value).window(drift.windows.session(3)).count(), "in", time=flows.event_time()
-    )
+    items = flows.disordered([(number + number // 50 * leap, number, number % 3) for number in range(600)], 1)
+    graph = flows.flow(lambda stream: stream.key_by(value).window(windows).count(), "in", time=flows.event_time())
     with monkeypatch.context() as patched:
-        for name in ("_fire_below", "_fed"):
+        for name in steps:
             patched.setattr(KeyedStage, name, None)
-        assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 12
-    check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
+        assert len(list(drift.run(graph, {"in": items}, batch_items=20))) == found
+    check_goes_on(graph.build(), {"in": items}, cuts, tmp_path)
 
 
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -758,20 +728,6 @@ def test_slices_of_objects_are_merged_as_one_by_one(
     assert digests[0] == digests[1]
 
 
-@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
-def test_sliding_windows_that_end_together_take_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    items = flows.disordered([(number, number, number % 3) for number in range(600)], 1)
-    steps = flows.flow(
-        lambda stream: stream.key_by(value).window(drift.windows.sliding(100, 40)).count(),
-        "in",
-        time=flows.event_time(),
-    )
-    with monkeypatch.context() as patched:
-        patched.setattr(KeyedStage, "_fire_below", None)
-        assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 51
-    check_goes_on(steps.build(), {"in": items}, [1, 9, 17], tmp_path)
-
-
 def outcome_of(graph: drift.Graph, items: list[flows.Timed], **settings: Any) -> tuple[list[Any], str, str]:
     """What a run that fails gives before, the digest of that, and its error."""
     run = drift.run(graph, {"in": items}, **settings)
@@ -783,7 +739,7 @@ def outcome_of(graph: drift.Graph, items: list[flows.Timed], **settings: Any) ->
 
 @pytest.mark.parametrize("at", [0, 1, 17, 18, 40, 59])
 @pytest.mark.parametrize("where", ["value", "result"])
-@pytest.mark.parametrize("windows", [drift.windows.session(5), drift.windows.sliding(12, 5)])
+@pytest.mark.parametrize("windows", [drift.windows.session(5), drift.windows.sliding(12, 5), drift.windows.count(2)])
 def test_a_window_fails_where_a_function_does(windows: Any, where: str, at: int) -> None:
     items = flows.disordered([(number * 2 + number % 18 // 17 * 9, number, number % 2) for number in range(60)], 1)
     if where == "value":
