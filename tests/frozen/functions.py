@@ -105,10 +105,6 @@ def rule(row: Row) -> Literal["open", "go on", "close", "skip"]:
     return words[row["n"] % 5]
 
 
-def rule_to_close(row: Row) -> Literal["go on", "close"]:
-    return "close" if row["n"] % 4 == 0 else "go on"
-
-
 def window_as_row(window: drift.Window[Any, Any]) -> tuple[Any, ...]:
     return window.key, window.start, window.end, window.value, window.early
 

@@ -49,7 +49,6 @@ calls = 0
 numbers = itertools.count()
 generator = random.Random(5)
 system = random.SystemRandom()
-mode = "plain"
 cache: dict[Any, Any] = {}
 ids: dict[Any, int] = {}
 
@@ -135,10 +134,6 @@ def configured(payload: Any) -> Any:
 
 def owned(payload: Any) -> Any:
     return os.getpid()
-
-
-def by_mode(payload: Any) -> Any:
-    return payload, mode
 
 
 def appends(payload: list[Any]) -> Any:
@@ -500,10 +495,6 @@ def any_key(payload: Any) -> Any:
 
 def any_time(payload: Any) -> int:
     return int(time.time() * 1e6)
-
-
-def key_graph(stream: drift.Stream[Any]) -> Any:
-    return stream.group(any_key, 2, name="it")
 
 
 PLACES: dict[str, tuple[Callable[[drift.Stream[Any]], drift.Stream[Any]], drift.EventTime | None, str]] = {
