@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir cluster breakages kernel-checks kills garbage release clean
+.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir cluster breakages kernel-checks kills release clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -86,10 +86,6 @@ kills: .venv/test ## kills real processes for minutes
 	$(BIN)/pytest -m kills
 	$(BIN)/python tests/kills.py $(KILLS)
 	$(BIN)/python tests/asked.py $(KILLS)
-
-ROUNDS ?= 100
-garbage: .venv/test ## changes records and states at random: is each change noticed?
-	$(BIN)/python tests/garbage.py $(ROUNDS)
 
 release: .venv/test ## the sdist and the pure wheel in dist/, checked and installed each in an empty environment
 	$(BIN)/pip install --quiet build twine

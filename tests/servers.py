@@ -53,6 +53,12 @@ class Redis:
         except redis.ConnectionError:
             return False
 
+    def save(self) -> None:
+        import redis
+
+        with redis.Redis.from_url(self.url) as client:
+            client.save()
+
     def kill(self) -> None:
         self._server.kill()
         self._server.wait()

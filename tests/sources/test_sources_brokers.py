@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis as redis_client
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from servers import Kafka
-from sourced import all_of, drained
+from sourced import drained
 from waiting import HANG_S, wait_until
 
 import drift
@@ -576,12 +576,55 @@ def test_what_a_database_cannot_hold_is_refused_in_words(postgres_url: str, tmp_
     write(sinks.postgres(postgres_url, "both"), {"at": zoned, "on": plain})
 
 
-@pytest.mark.parametrize("decode", ["json", "text", "fields"])
-@given(data=st.lists(st.one_of(st.binary(max_size=12), st.none()), max_size=20))
-def test_garbage_in_a_stream_is_diverted_or_decoded(redis_url: str, decode: Any, data: list[bytes | None]) -> None:
+_SOUND = [1, "é", None, [1, {"a": [2.5]}], 10**30]
+_GARBAGE = [
+    b"[" * 10,
+    b"[" * 100_000,
+    b"1" * 5000,
+    b'"\\ud800"',
+    b"NaN",
+    b"\xef\xbb\xbf1",
+    b'{"a": 1',
+    b"\xff",
+    b"",
+    None,
+]
+
+
+def is_sound(value: bytes | None, decode: str, kind: str) -> bool:
+    if value is None:
+        return kind == "kafka"  # a message without a value is None
+    try:
+        if decode == "text":
+            value.decode()
+        elif decode == "json":
+            msgspec.json.decode(value)
+    except (UnicodeDecodeError, RecursionError, msgspec.MsgspecError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("decode", ["json", "text", "bytes"])
+@pytest.mark.parametrize("kind", ["redis", "kafka"])
+@given(
+    data=st.lists(
+        st.sampled_from([json.dumps(each).encode() for each in _SOUND] + _GARBAGE) | st.binary(max_size=12), max_size=20
+    )
+)
+@settings(max_examples=10)
+def test_garbage_is_decoded_or_diverted_in_its_place(
+    kind: str, decode: Any, redis_url: str, kafka: Kafka, data: list[bytes | None]
+) -> None:
     name = f"garbage{next(numbers)}"
-    with redis_client.Redis.from_url(redis_url) as client:
-        for value in data:
-            client.xadd(name, {b"other": b""} if value is None else {b"payload": value})
-    source = sources.redis(redis_url, name, decode=decode, until_end=True).diverting("in")
-    assert len(all_of(source, 7)) == len(data)
+    if kind == "kafka":
+        kafka.send(kafka.topic(name), {0: data})
+        source = sources.kafka(kafka.servers, name, decode=decode, until_end=True)
+    else:
+        with redis_client.Redis.from_url(redis_url) as client:
+            for value in data:
+                client.xadd(name, {b"other": b""} if value is None else {b"payload": value})
+        source = sources.redis(redis_url, name, decode=decode, until_end=True)
+    graph = drift.Graph("garbage")
+    graph.source("in", on_error="divert").sink("out")
+    found = [item.sink for item in drift.run(graph, {"in": source})]
+    assert found == ["out" if is_sound(value, decode, kind) else "errors" for value in data]

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.client import Pipeline
-from servers import redis_program
+from servers import Redis, redis_server
 from waiting import HANG_S, wait_until
 
 import drift
@@ -527,47 +527,11 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpo
 # Servers that are away, or come back with older data.
 
 
-class RedisThatRestarts:
-    """A server of a test's own, which keeps what it is told to save.
-
-    Attributes:
-        url: of the server.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.url = f"unix://{folder}/redis.sock"
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    def start(self) -> None:
-        settings = ["--port", "0", "--unixsocket", f"{self._folder}/redis.sock", "--save", "", "--dir", self._folder]
-        self._process = subprocess.Popen([redis_program(), *settings], stdout=subprocess.DEVNULL)
-
-        def answers() -> bool:
-            try:
-                with redis.Redis.from_url(self.url) as client:
-                    return bool(client.ping())
-            except redis.ConnectionError:
-                return False
-
-        wait_until(answers, "Redis answers")
-
-    def save(self) -> None:
-        with redis.Redis.from_url(self.url) as client:
-            client.save()
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-
 @pytest.fixture
-def restarting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisThatRestarts]:
-    server = RedisThatRestarts(tmp_path_factory.mktemp("r"))
-    yield server
-    server.kill()
+def restarting() -> Iterator[Redis]:
+    """A server of a test's own, which keeps what it is told to save."""
+    with redis_server() as server:
+        yield server
 
 
 @contextmanager
@@ -578,7 +542,7 @@ def merging_at_once() -> Iterator[None]:
 
 @pytest.mark.parametrize("saved", [2, 4])
 def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_resumes(
-    restarting: RedisThatRestarts, whole: Whole, saved: int
+    restarting: Redis, whole: Whole, saved: int
 ) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=2)
     with merging_at_once():
@@ -606,7 +570,7 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
 @pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "that of an earlier run"])
 @pytest.mark.parametrize("number", [0, 6])
 def test_a_server_that_comes_back_without_the_lock_of_the_run_has_older_data_and_no_other_process(
-    restarting: RedisThatRestarts, whole: Whole, number: int, has_lock: bool
+    restarting: Redis, whole: Whole, number: int, has_lock: bool
 ) -> None:
     """Before the first checkpoint as well: a sink there has lost what it had; no run resumes from a checkpoint above
     that.
@@ -642,7 +606,7 @@ def test_a_server_that_comes_back_without_the_lock_of_the_run_has_older_data_and
     assert again.finish().digest == whole.digest
 
 
-def test_a_connection_that_is_lost_while_the_lock_is_renewed_is_no_other_process(restarting: RedisThatRestarts) -> None:
+def test_a_connection_that_is_lost_while_the_lock_is_renewed_is_no_other_process(restarting: Redis) -> None:
     backend = RedisBackend(f"{restarting.url}#run")
     backend.open()
     backend.write({"cuts": {b"1": b"one"}})
@@ -664,7 +628,7 @@ def test_a_connection_that_is_lost_while_the_lock_is_renewed_is_no_other_process
 
 
 def test_a_server_that_comes_back_without_the_stream_of_a_sink_is_said_to_have_older_data(
-    restarting: RedisThatRestarts,
+    restarting: Redis,
 ) -> None:
     run = drift.run(
         graph, {"items": range(ITEMS)}, batch_items=100, sinks={"counts": drift.sinks.redis(restarting.url, "s")}
@@ -677,7 +641,7 @@ def test_a_server_that_comes_back_without_the_stream_of_a_sink_is_said_to_have_o
         deque(batches, maxlen=0)
 
 
-def test_states_are_not_looked_up_in_older_data(restarting: RedisThatRestarts) -> None:
+def test_states_are_not_looked_up_in_older_data(restarting: Redis) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=1)
     with merging_at_once():
         run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
@@ -711,7 +675,7 @@ def test_a_server_that_is_away_is_one_clear_error_of_a_command(url: str, command
     assert "could not be reached" in str(done.exception) and exit_code(done.exception) == 9
 
 
-def test_a_server_that_goes_away_during_a_run_ends_it_with_a_clear_error(restarting: RedisThatRestarts) -> None:
+def test_a_server_that_goes_away_during_a_run_ends_it_with_a_clear_error(restarting: Redis) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, away_max_s=0.2)
     run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
     batches = run.batches()
