@@ -17,16 +17,14 @@ import sys
 import tempfile
 from array import array
 from collections.abc import Callable
-from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 ROOT = Path(__file__).parent.parent
 _FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-_TESTS = ["tests/core/test_compiled.py", "tests/core/test_metas_of_batches.py"]
+_TESTS = [f"tests/core/test_{name}.py" for name in ("compiled", "metas_of_batches")]
+_TESTS += ["tests/rows/test_session_rows.py", "tests/rows/test_running.py", "tests/flow/test_flow_windows.py"]
+_CHOSEN = "test_compiled or test_metas or loop or bits or taken_back or by_number or numbers or added or fails"
 _ALLOCATIONS = 60  # of a call, each of which fails once
 _KINDS = [
     *((kind, (1, 2, 4, 8)) for kind in ("integer", "natural")),
@@ -60,7 +58,7 @@ def main(rounds: int) -> int:
             "LD_PRELOAD": " ".join(_sanitizers()),
             "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         }
-        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TESTS]
+        tests = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *_TESTS, "-k", _CHOSEN]
         subprocess.run(tests, cwd=ROOT, env={**environment, "DRIFT_TESTS": "anew"}, check=True)
         here = [sys.executable, __file__, str(rounds)]
         checked = subprocess.run([*here, "checks"], env=environment, check=False).returncode
@@ -75,11 +73,7 @@ def check(rounds: int) -> None:
     for name, one in (
         ("objects", objects),
         ("columns", columns),
-        ("windows", windows),
-        ("sessions", sessions),
-        ("windows by number", by_number),
         ("memory", memory),
-        ("keys", keys),
         ("contents", contents),
     ):
         drawn = random.Random(f"{name} {rounds}")
@@ -197,223 +191,10 @@ def real_meta(drawn: random.Random) -> bytes:
     return meta
 
 
-class NotAdded:
-    """A value that raises where it is added, or compared."""
-
-    def __add__(self, other: object) -> Any:
-        raise ArithmeticError("added")
-
-    __radd__ = __lt__ = __gt__ = __add__
-
-    def __repr__(self) -> str:
-        return "not added"
-
-
-def parts_of(kernel: Any, drawn: random.Random) -> tuple[list[Any], list[Any]]:
-    """Some aggregates, and the kernel's accumulators for them."""
-    from drift.flow.accumulators import Collect, Count, Extreme, Mean, Sum, itself
-
-    every = [Count(), Sum(itself), Mean(itself), Extreme(itself, False), Extreme(itself, True), Collect(itself)]
-    parts = [drawn.choice(every) for _ in range(drawn.randrange(1, 4))]
-    return parts, [kernel.Accumulators(part.adds, part.begin_value, part.add_value, part.merge) for part in parts]
-
-
-def values_for(parts: list[Any], count: int, drawn: random.Random) -> list[Any]:
-    """A list of values for each aggregate, or numbers in an array; None for counts."""
-    near, far = [0, 1, -1, 7], [2**62, 2**63 - 1, -(2**63), 2**63, -(2**70)]
-    floats = [0.0, -0.0, 1.5, float("nan"), float("inf"), 1e300]
-    found: list[Any] = []
-    for part in parts:
-        some: Any = drawn.choice([near, near, [*near, *far], floats, [*near, *floats, None, True], [*near, NotAdded()]])
-        made = [drawn.choice(some) for _ in range(count)]
-        if some in (near, floats) and drawn.random() < 0.5:
-            found.append(
-                None if part.adds == "count" else made if part.adds is None else array("qd"[some is floats], made)
-            )
-        else:
-            found.append(None if part.adds == "count" else made)
-    return found
-
-
-def added(parts: list[Any], before: Any, values: list[Any], at: int) -> list[Any]:
-    """The accumulators with the values at an index; before is None if there are none."""
-    of = [None if each is None else each[at] for each in values]
-    if before is None:
-        return [part.begin_value(value) for part, value in zip(parts, of)]
-    return [part.add_value(known, value) for part, known, value in zip(parts, before, of)]
-
-
-def note_of(payload: int) -> int:
-    if payload > 95:
-        raise LookupError(payload)
-    return payload
-
-
-def windows_after(
-    parts: list[Any], known: dict[Any, Any], of: list[Any], stops: list[int], values: list[Any], payloads: list[int]
-) -> list[list[tuple[Any, list[Any]]]]:
-    """The windows of each end, the first of which has those that are known."""
-    ended, current = [], dict(known)
-    for start, stop in pairwise([0, *stops]):
-        for at in range(start, stop):
-            if of[at] not in current and type(of[at]) is bytes:
-                note_of(payloads[at])
-            current[of[at]] = added(parts, current.get(of[at]), values, at)
-        ended.append(list(current.items()))
-        current = {}
-    return ended
-
-
-def windows(kernel: Any, drawn: random.Random) -> None:
-    """Batches that are added to windows, kept and taken back, beside a dict; some values and notes raise."""
-    parts, accumulators = parts_of(kernel, drawn)
-    table = kernel.Windows(accumulators, several=True)
-    known: dict[Any, Any] = {}  # of the open end
-    names = drawn.sample(["a", 1, None, ("b", 2), b"c", b"d", "e"], 5)
-
-    for _ in range(drawn.randrange(1, 6)):
-        count = drawn.randrange(1, 40)
-        of = [drawn.choice(names) for _ in range(count)]
-        values, payloads = values_for(parts, count, drawn), [drawn.randrange(100) for _ in range(count)]
-        stops = [*sorted(drawn.randrange(1, count + 1) for _ in range(drawn.randrange(3))), count]
-
-        expected = _outcome(windows_after, parts, known, of, stops, values, payloads)
-        codes, keys = kernel.codes_of(of)
-        found = _outcome(table.add, codes, keys, values, None, stops, payloads, note_of)
-        if isinstance(expected, tuple) or isinstance(found[0], type):
-            assert isinstance(expected, tuple) and isinstance(found[0], type), (expected, found)
-        else:
-            _, starts = found
-            ends = [list(zip(*windows_of(table, first, stop))) for first, stop in pairwise(starts)]
-            assert repr(ends) == repr([[(key, tuple(each)) for key, each in end] for end in expected])
-            if drawn.random() < 0.7:
-                table.keep()
-                known = dict(expected[-1])
-            else:
-                table.take_back()
-        now = list(zip(*windows_of(table, 0, len(table))))
-        assert repr(now) == repr([(key, tuple(each)) for key, each in known.items()])
-        arrays = table.arrays(array("q", range(len(table))))
-        assert arrays is None or arrays[0] == list(known)
-        if drawn.random() < 0.1:
-            table.clear()
-            known = {}
-            for key in names[:2]:
-                known[key] = added(parts, None, [[at] for at in range(len(parts))], 0)
-                table.absorb(key, tuple(known[key]), key)
-
-
-def by_number(kernel: Any, drawn: random.Random) -> None:
-    """Batches of windows by number, of one slice each or of several, beside the plain loop; some values raise."""
-    from drift.flow.accumulators import Several
-    from drift.flow.windows import NumberedStep
-    from drift.operators import KeyedItems
-    from drift_graph.metas import Metas
-
-    parts, _ = parts_of(kernel, drawn)
-    fields = tuple(
-        replace(each, user_function=itemgetter(at)) if hasattr(each, "user_function") else each
-        for at, each in enumerate(parts)
-    )
-    size = drawn.randrange(1, 8)
-    every = drawn.choice([size, drawn.randrange(1, size + 1)])
-    step = NumberedStep(lambda _: None, Several(tuple(map(str, range(len(parts)))), fields), size, every)
-    table = step.table
-    known: dict[str, Any] = {}
-    for _ in range(drawn.randrange(1, 6)):
-        count = drawn.randrange(1, 30)
-        of = [drawn.choice("abc") for _ in range(count)]
-        values = values_for(parts, count, drawn)
-        payloads = list(zip(*[[None] * count if each is None else each for each in values]))
-        states, expected = dict(known), list[Any]()
-        failed = _outcome(step._one_by_one, states, KeyedItems(of, payloads, Metas()), expected.append)
-        codes, keys = kernel.codes_of(of)
-        found = _outcome(table.add, codes, keys, values, False)
-        if isinstance(found[0], type):
-            assert failed is not None, found
-        else:
-            selected, ends, made, _ = found
-            results = _outcome(list, map(step.aggregate.result, made))
-            assert isinstance(results, tuple) == (failed is not None), (failed, results)
-            if failed is not None or drawn.random() < 0.2:
-                table.take_back()
-            else:
-                table.keep()
-                known = states
-                assert list(selected) == list(map(len, expected))
-                windows = [(window.end, window.value) for (window,) in filter(None, expected)]
-                assert repr(list(zip(ends, results))) == repr(windows)
-        assert repr({key: table.entries()[key] for key in known}) == repr(known) and len(table) == len(known)
-        if drawn.random() < 0.2:
-            table.clear()
-            for key, state in known.items():
-                table.absorb(key, state)
-
-
 def windows_of(table: Any, first: int, stop: int) -> tuple[list[Any], list[Any]]:
     """The keys of windows and their accumulators."""
     keys, _, accumulators = table.of(array("q", range(first, stop)))
     return keys, accumulators
-
-
-def sessions_after(
-    parts: list[Any], known: dict[str, Any], of: list[str], times: Any, gap: int, values: list[Any]
-) -> tuple[dict[str, Any], list[Any]]:
-    """The open sessions, and those that have ended."""
-    current, over = dict(known), []
-    for at, (key, time) in enumerate(zip(of, times)):
-        before = current.get(key)
-        if before is not None and time - before[1] >= gap:
-            over.append((key, before))
-            before = None
-        first, so_far = (time, None) if before is None else (before[0], before[2])
-        current[key] = first, time, added(parts, so_far, values, at)
-    return current, over
-
-
-def sessions(kernel: Any, drawn: random.Random) -> None:
-    """Batches that are added to sessions, kept and taken back, and bounds at which they end, beside a dict."""
-    from drift_graph.meta import pack_time
-
-    parts, accumulators = parts_of(kernel, drawn)
-    gap, now = drawn.randrange(1, 6), 0
-    table = kernel.Sessions(gap, (b"\1", b"\2\0", 2), 1000, accumulators, several=True)
-    known: dict[str, tuple[int, int, Any]] = {}
-    for _ in range(drawn.randrange(1, 6)):
-        count = drawn.randrange(1, 30)
-        of = [drawn.choice("abc") for _ in range(count)]
-        values = values_for(parts, count, drawn)
-        times = array("q", [now := now + drawn.choice([0, 0, 1, 1, 2, 6]) for _ in range(count)])
-        metas = kernel.Metas.stamped(times, array("Q", range(count)), b"\0", b"")
-
-        expected = _outcome(sessions_after, parts, known, of, times, gap, values)
-        codes, keys = kernel.codes_of(of)
-        over = _outcome(table.add, metas, codes, keys, values, of, str)
-        if isinstance(expected[0], type) or isinstance(over, tuple):
-            assert isinstance(expected[0], type) and isinstance(over, tuple), (expected, over)
-        else:
-            assert sessions_of(table, over) == in_order(expected[1])
-            if drawn.random() < 0.7:
-                table.keep()
-                known = expected[0]
-            else:
-                table.take_back()
-        now += drawn.randrange(4)
-        over, _, _ = table.fire(pack_time(now))
-        ended = [(key, each) for key, each in known.items() if each[1] + gap - 1 < now]
-        assert sessions_of(table, over) == in_order(ended)
-        table.arrays(over)
-        table.end(over)
-        known = {key: each for key, each in known.items() if each[1] + gap - 1 >= now}
-        assert sessions_of(table, table.cells_of()) == in_order(known.items())
-
-
-def sessions_of(table: Any, cells: list[int]) -> list[str]:
-    return in_order(zip(table.keys_of(cells), zip(*table.states(cells)[:3])))
-
-
-def in_order(of: Any) -> list[str]:
-    return sorted(repr((key, first, last, tuple(each))) for key, (first, last, each) in of)
 
 
 def memory(kernel: Any, drawn: random.Random) -> None:
@@ -494,22 +275,6 @@ def loops(kernel: Any) -> str:
     return repr(
         (ended, by_number.entries(), windows_of(table, 0, len(table)), len(over), several.states(several.cells_of()))
     )
-
-
-def keys(kernel: Any, drawn: random.Random) -> None:
-    texts = [
-        drawn.choice([b"", b"a", b"aaaab", b"aaaac", b"%d" % drawn.randrange(2000)])
-        for _ in range(drawn.randrange(1500))
-    ]
-    views = b"".join(len(text).to_bytes(4, sys.byteorder) + text.ljust(12, b"\0") for text in texts)
-    codes, firsts = kernel.codes_of_views(views, 0, len(texts))
-    different = list(dict.fromkeys(texts))
-    assert [texts[at] for at in firsts] == different and [different[code] for code in codes] == texts
-    assert kernel.codes_of_views(views + (13).to_bytes(4, sys.byteorder) + bytes(12), 0, len(texts) + 1) is None
-    made, last = array("q", bytes(8 * len(texts))), array("q", bytes(8 * len(different)))
-    kernel.accumulated(codes, array("q", range(len(texts))), last, made, "sum")
-    for key, total in zip(different, last):
-        assert total == sum(at for at, text in enumerate(texts) if text == key) if len(texts) < 50 else total >= 0
 
 
 def contents(kernel: Any, drawn: random.Random) -> None:

@@ -33,6 +33,8 @@ _RAISING = {
     "inverse": lambda: drift.agg.sum(lambda row: 7 // (row["n"] % 9)),
     "ratio": lambda: drift.agg.reduce(lambda one, other: {**other, "n": one["n"] // (other["n"] % 9)}),
     "result": lambda: drift.agg.count().then(lambda count: 7 // (count % 3)),
+    "not added": lambda: drift.agg.sum(lambda row: "text" if (row["n"] or 0) % 9 == 8 else row["day"]),
+    "not compared": lambda: drift.agg.max(lambda row: "text" if (row["n"] or 0) % 9 == 8 else row["day"]),
     **AGGREGATES,
 }
 steps = st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 3, 9]), min_size=40, max_size=40)
@@ -50,7 +52,8 @@ of_any = st.lists(st.sampled_from(list(_RAISING)), min_size=1, max_size=3, uniqu
 WINDOWS = st.sampled_from([1, 2, 3, 5, 9]).flatmap(
     lambda size: st.sampled_from([drift.windows.session(gap=size), drift.windows.tumbling(size)])
 )
-NAMES = names_in_columns | of_any | st.sampled_from([["ratio"], ["n", "ratio"], ["result"], ["total", "inverse"]])
+FAILING = [["ratio"], ["n", "ratio"], ["result"], ["total", "inverse"], ["not added"], ["count", "not compared"]]
+NAMES = names_in_columns | of_any | st.sampled_from(FAILING)
 
 
 @given(tame | rows_of, st.sampled_from(KEYS), NAMES, WINDOWS, steps, st.data())
