@@ -169,20 +169,20 @@ class LakeSink(Gathering, AppendingSink):
 
         from drift.sinks.typed import Tables
 
-        tables = Tables(self._path, self._columns)
+        has = {} if self._table is None or self._overwrites else {field.name: field.type for field in self._schema()}
+        tables = Tables(self._path, self._columns, has)
         tables.add(*items.take())
         made = tables.table()
-        has = {} if self._table is None or self._overwrites else {field.name: field.type for field in self._schema()}
         columns = {}
         for name, column in zip(made.column_names, made.columns):
             if pa.types.is_null(column.type):
-                continue  # in a table that has no such column it is left out, and so is null
+                continue  # in a table that has no such column it is left out
             if has and name not in has and not self._merge_schema:
                 raise PayloadError(
                     f"the table has no column {name!r}; it has {', '.join(map(repr, has))}; map the payloads, or pass "
                     f"merge_schema=True"
                 )
-            columns[name] = column if name not in has else _as(name, column, has[name])
+            columns[name] = column
         for name in has.keys() - columns.keys():
             columns[name] = pa.nulls(made.num_rows, has[name])
         return pa.table({name: columns[name] for name in [*has, *(each for each in columns if each not in has)]})
@@ -214,41 +214,3 @@ class LakeSink(Gathering, AppendingSink):
             count += batch.num_rows
             total += pc.sum(batch["position"]).as_py() or 0
         return [count, total]
-
-
-def _as(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column as one of the type that a table has, if that holds the same values. Raises PayloadError: it does not."""
-    import pyarrow as pa
-
-    from drift.arrow import without_views
-
-    try:
-        if _fits(column.type, kind):
-            return pa.chunked_array([without_views(chunk).cast(kind) for chunk in column.chunks], kind)
-        why = ""
-    except pa.ArrowException as error:
-        why = f" ({error})"
-    raise PayloadError(
-        f"the table has {name!r} as {kind}, and the payloads as {column.type}{why}; map them, or name the type where "
-        f"the table is made: columns={{{name!r}: pyarrow type}}"
-    )
-
-
-def _fits(of: pa.DataType, into: pa.DataType) -> bool:
-    """Whether a value of one type can be one of another without being another value; Arrow refuses one too great."""
-    import pyarrow as pa
-
-    from drift.arrow import common, is_list
-
-    if pa.types.is_struct(of) and pa.types.is_struct(into):
-        by_name = {field.name: field.type for field in into}
-        return all(field.name in by_name and _fits(field.type, by_name[field.name]) for field in of)
-    if is_list(of) and is_list(into):
-        return _fits(of.value_type, into.value_type)
-    if pa.types.is_integer(of):
-        return bool(pa.types.is_integer(into) or pa.types.is_floating(into))
-    if pa.types.is_floating(of) and pa.types.is_floating(into):
-        return bool(of.bit_width <= into.bit_width)
-    if isinstance(of, pa.BaseExtensionType) or isinstance(into, pa.BaseExtensionType):
-        return bool(of == into)
-    return bool(pa.types.is_null(of) or common(of) == common(into))

@@ -16,13 +16,14 @@ are made on request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from drift.arrow import common_column, python_values
+from drift.arrow import common, common_column, inside, python_values, without_views
 from drift.fields import DECLARE, forms_in, names_in, refuse_other_fields, shapes_in, values_of
 from drift.sinks.stored import REFUSED, alike, stored
 from drift_graph.errors import PayloadError
@@ -43,16 +44,19 @@ def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> lis
     return [_array(values, field, of) for field, values in zip(columns, values_of(payloads, names, of))]
 
 
-def _array(values: list[Any], field: pa.Field, of: str) -> pa.Array:
+def _array(values: list[Any], field: pa.Field, of: str, *, is_there: bool = False) -> pa.Array:
+    """Values as a column of a type; of a column that `is_there` already integers are no floats."""
     try:
+        if is_there and pa.types.is_integer(field.type) and float in set(map(type, values)):
+            raise TypeError("a float")
         column = stored(values, field.type)
         if column.null_count and not field.nullable:
             raise TypeError("None, where it takes no nulls")
         return column
     except REFUSED as error:
         raise PayloadError(
-            f"{of!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: {error}; "
-            f"declare a type that holds all values, or map them",
+            f"{of!r}: column {field.name!r} is {field.type}, and a payload has something else: {error}; declare a type "
+            f"that holds all values, or map them",
             step=of,
         ) from None
 
@@ -70,15 +74,22 @@ class Tables:
     Args:
         of: what the payloads are of, for errors.
         wanted: names of the columns, or their types by name; None for what the payloads have.
+        types: of columns that are there already.
 
     Attributes:
         batches: what has been made.
     """
 
-    def __init__(self, of: str, wanted: Sequence[str] | Mapping[str, pa.DataType] | None) -> None:
+    def __init__(
+        self,
+        of: str,
+        wanted: Sequence[str] | Mapping[str, pa.DataType] | None,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> None:
         self._of = of
         self._names = None if wanted is None else list(wanted)
-        self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
+        self._there = types or {}
+        self._types = {**(wanted if isinstance(wanted, Mapping) else {}), **self._there}
         self._forms: set[Any] = set()  # the one that all payloads have
         self.batches: list[pa.Table] = []
 
@@ -96,13 +107,17 @@ class Tables:
             refuse_other_fields(other, names, self._of)
         arrays = dict(items)
         for name, values in zip(names, values_of(payloads, names, self._of)):
-            kind = self._types.get(name)
-            made = _inferred(values, name, self._of) if kind is None else _array(values, pa.field(name, kind), self._of)
-            self._put(arrays, items, name, made)
+            kind = self._types.get(_column_name(name, items))
+            self._put(
+                arrays,
+                items,
+                name,
+                _inferred(values, name, self._of) if kind is None else self._array(values, name, kind),
+            )
         self.batches.append(pa.table(arrays))
 
     def _put(self, arrays: dict[str, pa.Array], items: Mapping[str, pa.Array], name: str, column: pa.Array) -> None:
-        named = f"payload.{name}" if name in items else name
+        named = _column_name(name, items)
         try:
             named.encode()
         except UnicodeEncodeError:
@@ -120,22 +135,30 @@ class Tables:
             refuse_other_fields(rows.slice(0, 1).to_pylist(), known, self._of)
         for name in known if self._names is None else self._names:
             column = rows.column(name) if name in known else pa.nulls(rows.num_rows)
-            kind = self._types.get(name)
-            column = common_column(column) if kind is None else self._declared(column, pa.field(name, kind))
+            kind = self._types.get(_column_name(name, items))
+            column = common_column(column) if kind is None else self._declared(column, name, kind)
             self._put(arrays, items, name, column)
         self.batches.append(pa.table(arrays))
 
-    def _declared(self, column: pa.Array, field: pa.Field) -> pa.Array:
+    def _declared(self, column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
         """A column with the declared type; what another kind of type holds goes through Python, as values do."""
-        if column.type == field.type:
-            return column
-        return _array(python_values(column), field, self._of)
+        if common(column.type) == common(kind) and not any(map(pa.types.is_float16, inside(kind))):
+            with suppress(pa.ArrowException):  # it has not all digits of a time
+                return without_views(column).cast(kind)
+        return self._array(python_values(column), name, kind)
+
+    def _array(self, values: list[Any], name: str, kind: pa.DataType) -> pa.Array:
+        return _array(values, pa.field(name, kind), self._of, is_there=name in self._there)
 
     def table(self) -> pa.Table:
         """All of them. Raises PayloadError: a field has values of types that no column holds."""
         if not self.batches:
             return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
         return joined_tables(self.batches, self._of)
+
+
+def _column_name(field: str, items: Mapping[str, pa.Array]) -> str:
+    return f"payload.{field}" if field in items else field
 
 
 def joined_tables(tables: Sequence[pa.Table], of: str, *, written: bool = False) -> pa.Table:

@@ -84,7 +84,7 @@ def test_of_one_sink_from_one_position_up_to_another_with_names_or_types(tmp_pat
         record.table(of="none")
     with pytest.raises(drift.PayloadError, match="have the fields word"):
         record.table(columns=["word"])
-    with pytest.raises(drift.PayloadError, match="'count' is declared as bool"):
+    with pytest.raises(drift.PayloadError, match="'count' is bool"):
         record.table(columns={"word": pa.string(), "count": pa.bool_()})
 
 

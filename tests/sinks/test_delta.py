@@ -98,12 +98,12 @@ def test_an_older_table_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("then", "now", "says"),
     [
-        (1, 1.0, "has 'x' as int64, and the payloads as double"),
-        (1.0, 2**53 + 1, "has 'x' as double"),
-        (1, True, "and the payloads as bool"),
-        ([1], ["1"], "and the payloads as list"),
-        ({"a": 1}, {"b": 1}, "and the payloads as struct"),
-        (DAY, DAY.replace(tzinfo=dt.UTC), "and the payloads as timestamp"),
+        (1, 1.0, "'x' is int64, and a payload has something else: a float"),
+        (1.0, 2**53 + 1, "'x' is double, and a payload has something else: 9007199254740993"),
+        (1, True, "something else: True"),
+        ([1], ["1"], r"something else: \['1'\]"),
+        ({"a": 1}, {"b": 1}, "the field 'b' would not be stored"),
+        (DAY, DAY.replace(tzinfo=dt.UTC), "something else: datetime.datetime"),
     ],
 )
 def test_no_value_is_cast_to_the_type_that_the_table_has(lake: Delta, then: Any, now: Any, says: str) -> None:
