@@ -35,7 +35,6 @@ from drift.sinks.resuming import as_committed, check_committed, check_resume, lo
 from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas
-from drift_graph.payloads import Rows, have_fields
 
 _LINE_BYTES = 1 << 12  # read first, in search of the last line
 
@@ -359,11 +358,6 @@ def encoded(
     name: str, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
 ) -> tuple[bytes, SinkError | None]:
     """The lines of items, up to the first whose payload cannot be written, and its error."""
-    if have_fields(payloads):
-        with suppress(Exception):
-            lines = _of_rows(positions, metas, payloads)
-            if lines is not None:
-                return lines, None
     rows = list(map(_Line, positions, map(time_of, metas), map(bytes.hex, metas), payloads))
     with suppress(Exception):
         block: bytes = _encoder.encode_lines(rows)
@@ -383,29 +377,6 @@ def encoded(
             fault.__cause__ = error
             return b"".join(good), fault
     return b"".join(good), None
-
-
-def _of_rows(positions: Sequence[int], metas: Metas, rows: Rows) -> bytes | None:
-    """The lines of rows, the values of a column encoded at once; None where JSON may not have one of them."""
-    batch = rows.batch
-    if not batch.num_columns or any(not _is_flat(column) for column in batch.columns):
-        return None
-    columns = [positions, metas.times(), list(map(bytes.hex, metas))]
-    line = b'{"position":%b,"time":%b,"meta":%b,"payload":{'
-    for number, name in enumerate(sorted(batch.schema.names)):
-        line += b","[:number] + msgspec.json.encode(name).replace(b"%", b"%%") + b":%b"
-        columns.append(rows.field(name) or [])
-    values = [_encoder.encode_lines(column).split(b"\n") for column in columns]
-    return b"".join(map((line + b"}}\n").__mod__, list(zip(*values))[: len(rows)]))
-
-
-def _is_flat(column: Any) -> bool:
-    """Whether the values of a column have no parts, and JSON has all of them."""
-    import pyarrow.compute as pc  # rows have it
-
-    if str(column.type) in ("float", "double"):
-        return pc.all(pc.is_finite(column)).as_py() is not False  # nor of nulls alone
-    return not column.type.num_fields
 
 
 def _nones(payloads: Sequence[Any]) -> int:

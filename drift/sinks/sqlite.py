@@ -82,7 +82,6 @@ class SqliteSink(TableSink):
         super().__init__(f"table {table!r} of {path}", table, columns, statement, resume, diverts)
         self._path = path
         self._file: tuple[int, int] | None = None
-        self._converts: bool | None = None  # whether the types of the table may change values
 
     def _connect(self) -> Any:
         return sqlite3.connect(self._path, timeout=30, isolation_level=None, check_same_thread=False)
@@ -97,19 +96,6 @@ class SqliteSink(TableSink):
 
     def _rows_of(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         return [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
-
-    def _sum_up(self, rows: list[tuple[Any, ...]]) -> None:
-        """Once there is a sum, where SQLite has the rows as they are."""
-        up_to = -1 if self._last is None else self._last.position
-        if not self._commits or self._statement is not None or self._summed is None or self._summed[0] != up_to:
-            return
-        if self._converts is None:
-            types = [(name, kind.lower()) for _, name, kind, *_ in self._columns()]
-            made = [("position", "integer"), ("time", "integer"), *((name, "") for name in self._rows.columns[2:])]
-            self._converts = types != made
-        if not self._converts:
-            count, total = _sum_of(rows)
-            self._summed = rows[-1][0], self._summed[1] + count, self._summed[2] + total
 
     def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
         if self._statement is not None:
@@ -145,12 +131,8 @@ class SqliteSink(TableSink):
         marks = ", ".join("?" * len(columns))
         self._connection.executemany(f"insert into {table} ({names}) values ({marks})", rows)
 
-    def _columns(self) -> list[Any]:
-        found: list[Any] = self._ask(f"pragma table_info({self._in_sql})").fetchall()
-        return found
-
     def _names_of_columns(self) -> Iterator[str]:
-        return (name for _, name, *_ in self._columns())
+        return (name for _, name, *_ in self._ask(f"pragma table_info({self._in_sql})").fetchall())
 
     def _has_table(self, name: str) -> bool:
         return self._ask("select 1 from sqlite_master where type = 'table' and name = ?", name).fetchone() is not None

@@ -56,7 +56,6 @@ class TableSink(AppendingSink):
         self._diverts = diverts
         self._connection: Any = None
         self._summed: tuple[int, int, int] | None = (-1, 0, 0)  # position, rows up to it, their sum; None: not known
-        self._commits = False  # whether there are checkpoints
 
     def _connect(self) -> Any:
         """Connect; each statement is a transaction but in `_transaction`."""
@@ -87,9 +86,6 @@ class TableSink(AppendingSink):
 
     def _rows_of(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._rows.rows(positions, metas, payloads)
-
-    def _sum_up(self, rows: list[tuple[Any, ...]]) -> None:
-        """Rows were inserted: add them to the sum, where that can be done without reading them back."""
 
     def _check_target(self) -> None:
         """Raises SinkError: what is connected to is no longer what the target names."""
@@ -171,7 +167,6 @@ class TableSink(AppendingSink):
                     return found
                 if rows is not None:
                     self._insert(rows)
-                    self._sum_up(rows)
                 else:
                     put_or_set_apart(self._put, self._set_apart, self._of_items, positions, metas, payloads)
                 self._ask(
@@ -256,7 +251,6 @@ class TableSink(AppendingSink):
         return self._statement is None and self._has_table(self._table)
 
     def commit(self) -> dict[str, Any]:
-        self._commits = True
         if self._summed is not None and self._last is not None and self._last.position > self._summed[0]:
             above, rows, total = self._summed
             found = self._sum_of_rows(above, self._last.position)

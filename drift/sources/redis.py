@@ -219,34 +219,6 @@ class _Poller:
             f"entries (XADD ... MAXLEN), or start behind them with another state"
         )
 
-    def _deleted(self) -> str | None:
-        """The greatest ID of deleted entries, "0" if there are none; None if there is no stream."""
-        import redis
-
-        try:
-            info: Any = self._client.xinfo_stream(self._stream)
-            deleted = info.get("max-deleted-entry-id")
-            if deleted is None:  # a server before 7.0: entries before the first one may have been deleted
-                first: Any = self._client.xrange(self._stream, count=1)
-                return "0" if first else "18446744073709551615-0"
-            return str(deleted.decode())
-        except redis.ResponseError:
-            return None
-        except redis.RedisError as error:
-            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
-
-    def _newest(self) -> str:
-        """The greatest ID that the stream ever had, "0" if there is no stream."""
-        import redis
-
-        try:
-            info: Any = self._client.xinfo_stream(self._stream)
-            return str(info["last-generated-id"].decode())
-        except redis.ResponseError:
-            return "0"
-        except redis.RedisError as error:
-            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
-
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
             self._returned = marks[-1]
@@ -280,12 +252,21 @@ class _Poller:
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended; one that did not end, where the stream ends now."""
+        import redis
+
         behind, end = position_fields(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
-        deleted, newest = self._deleted(), self._newest()
+        try:
+            info = _info(self._client, self._stream)
+            deleted = info.get("max-deleted-entry-id", b"").decode()
+            if info and not deleted:  # a server before 7.0: entries before the first one may have been deleted
+                deleted = "0" if self._client.xrange(self._stream, count=1) else "18446744073709551615-0"
+        except redis.RedisError as error:
+            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
+        newest = info["last-generated-id"].decode() if info else "0"
         if _number(newest) < _number(behind):
             raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", f"its newest was {newest}")
-        if behind != "0" and (deleted is None or _number(deleted) > _number(behind)):
-            now = "there is no such stream" if deleted is None else f"entries up to {deleted} are deleted"
+        if behind != "0" and (not info or _number(deleted) > _number(behind)):
+            now = f"entries up to {deleted} are deleted" if info else "there is no such stream"
             raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
         self._removals.passed = position.get("passed")  # older states have none
         self._reached = self._removals.passed, 0
