@@ -6,7 +6,6 @@ Invariant: the output is the recorded one, up to its end, if the graph is the sa
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +29,7 @@ from drift.streams import Graph
 from drift_graph import errors
 from drift_graph.called import called
 from drift_graph.errors import SettingsError
+from drift_graph.functions import warn
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 
@@ -82,10 +82,9 @@ def replay(
     changes = [change for change in changes_since(record, dataflow) if change.matters]
     if changes:
         shown = "; ".join(change.text for change in changes[:3]) + (" ..." if len(changes) > 3 else "")
-        warnings.warn(
+        warn(
             f"the graph is not the one that {record.path} was recorded with, so the output may differ: {shown}",
             GraphDiffers,
-            stacklevel=2,
         )
     return replayed(
         record,

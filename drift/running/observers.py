@@ -6,7 +6,6 @@ the callers have asked for more. What one takes from a batch, those behind it an
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from drift.state.run_checkpoints import Held, RunCheckpoints
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
+from drift_graph.functions import warn
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, time_of
 
 if TYPE_CHECKING:
@@ -52,11 +52,10 @@ class Units(Observer):
         if self._spans and batch.metas:
             if _SECONDS_FROM <= (time := time_of(batch.metas[0])) < _SECONDS_TO:
                 read, meant = (datetime.fromtimestamp(each, UTC).date() for each in (time / 1000, time))
-                warnings.warn(
+                warn(
                     f"the length of a window is {self._spans[0]!r}, in milliseconds, and the first output has time "
                     f"{time}: that is {read} in milliseconds, and {meant} in seconds; say which it is, "
                     f"EventTime(..., unit='s') or unit='ms', or write lengths as numbers",
-                    stacklevel=2,
                 )
             self._spans = ()
         return batch

@@ -61,7 +61,7 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.called import called
 from drift_graph.errors import SettingsError, StorageError
-from drift_graph.functions import caller
+from drift_graph.functions import caller, warn
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.lateness import Late
@@ -449,7 +449,7 @@ class Run(Exports):
             try:
                 history = decoded_history(stored, checkpoints.where)
             except StateDamaged as error:
-                warnings.warn(f"{error}; so this run counts deaths, recoveries and time from 0", stacklevel=2)
+                warn(f"{error}; so this run counts deaths, recoveries and time from 0")
         watching = Watching(self, plan.web, plan.otel, history, before)
         checkpoints.watched = watching
         return watching

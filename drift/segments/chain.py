@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,6 +47,7 @@ from drift.state.store import Store
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError, StorageError
+from drift_graph.functions import warn
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
@@ -238,10 +238,9 @@ class Chain:
                 )
             checkpoint = fitting[-1] if fitting else None
             if checkpoint is not None and checkpoint is not retained[-1]:
-                warnings.warn(
+                warn(
                     f"{_lost(before)}: the segments before it resume from checkpoint {checkpoint.number} at "
                     f"{checkpoint.reached}, and compute what was lost again; the output is the same",
-                    stacklevel=2,
                 )
             before.log.resume(checkpoint.at if checkpoint is not None else BEGINNING, after)
             found.insert(0, checkpoint)

@@ -6,7 +6,6 @@ no further item.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.wake import Buffered
 from drift_graph.errors import SettingsError
+from drift_graph.functions import warn
 from drift_graph.sizes import BATCH_BYTES, size_of
 
 _SAMPLE_EVERY = 16  # one item in so many is measured
@@ -91,9 +91,8 @@ class _LiveReader(Buffered):
         self._close()
         self._thread.join(self._close_max_s)
         if self._thread.is_alive():
-            warnings.warn(
+            warn(
                 f"the iterable of a live source has not given its next item within {self._close_max_s} s; its thread "
                 f"ends when it does",
                 ResourceWarning,
-                stacklevel=2,
             )

@@ -48,7 +48,9 @@ class Shape:
         own = [base for base in kind.__mro__ if base is not object and not issubclass(base, _NATIVE_BASES)]
         slots = {name for base in own for name in _slots(base)}
         self.names = (*fields, *sorted(slots.difference(fields, unseen)))
-        cached = (name for base in own for name, each in vars(base).items() if isinstance(each, cached_property))
+        cached = {
+            name for base in kind.__mro__ for name, each in vars(base).items() if isinstance(each, cached_property)
+        }
         self._known = _UNSEEN.union(self.names, cached, unseen)
         self._has_dict = kind.__dictoffset__ != 0
         self.refused = ""

@@ -10,6 +10,7 @@ import reprlib
 import signal
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
@@ -63,6 +64,15 @@ def caller() -> str:
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def warn(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn of something at the innermost line outside this library, however deep in it that is found out."""
+    frame: types.FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def check_function(taker: str, function: object, kind: str = "a function") -> None:

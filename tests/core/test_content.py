@@ -46,6 +46,24 @@ class Cached:
         return 2 * self.a
 
 
+class CachedStruct(msgspec.Struct, dict=True):
+    a: int
+
+    @functools.cached_property
+    def doubled(self) -> int:
+        return 2 * self.a
+
+
+class One(NamedTuple):
+    a: int
+
+
+class CachedTuple(One):
+    @functools.cached_property
+    def doubled(self) -> int:
+        return 2 * self.a
+
+
 class Slotted:
     __slots__ = ("hidden",)
 
@@ -154,8 +172,9 @@ def test_what_differs_in_anything_has_other_bytes_and_comes_back_with_it(left: A
         assert repr(again) == repr(value)
 
 
-def test_what_follows_from_the_rest_is_not_inspected() -> None:
-    asked = Cached(3)
+@pytest.mark.parametrize("kind", [Cached, CachedStruct, CachedTuple])
+def test_what_follows_from_the_rest_is_not_inspected(kind: Any) -> None:
+    asked = kind(3)
     before = canonical(asked)
     assert asked.doubled == 6 and canonical(asked) == before
     assert canonical(Box[int](1)) == canonical(Box(1))

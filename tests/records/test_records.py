@@ -10,8 +10,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -436,8 +437,28 @@ def test_a_graph_that_differs_is_said(tmp_path: Path) -> None:
     drift.run(words(), {"lines": LINES[:3]}, record=tmp_path / "record").finish()
     other = drift.Graph("words")
     other.source("lines").flat_map(str.split).count(key=str.upper).sink("counts")
-    with pytest.warns(UserWarning, match="the graph is not the one"):
+    with pytest.warns(UserWarning, match="the graph is not the one") as warned:
         drift.replay(tmp_path / "record", other)
+    assert warned[0].filename == __file__  # where it was asked for, not within the library
+
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "at the end": lambda keyed: keyed.at_end(drift.agg.count()),
+    "a session": lambda keyed: keyed.window(drift.windows.session(2)).count(),
+    "rows": lambda keyed: keyed.window(drift.windows.tumbling(2)).rows(n=drift.agg.count()),
+    "rolling": lambda keyed: keyed.rolling(2, n=drift.agg.count()),
+    "a process": lambda keyed: keyed.process(0, lambda n, row, time: (n, [n]), lambda n, note, time: (n, [])),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_graph_that_has_run_is_still_the_graph_that_was_recorded(name: str, tmp_path: Path) -> None:
+    graph = drift.Graph("rows")
+    STEPS[name](graph.source("rows").key_by("zone")).sink("out")
+    drift.run(graph, {"rows": [{"zone": "ab"[n % 2]} for n in range(5)]}, record=tmp_path / "record").finish()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drift.replay(tmp_path / "record", graph).finish()
 
 
 def test_a_replay_loads_the_graph_from_where_it_was(tmp_path: Path) -> None:

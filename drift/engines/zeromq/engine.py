@@ -15,7 +15,6 @@ import pickle
 import secrets
 import shutil
 import time
-import warnings
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
@@ -80,6 +79,7 @@ from drift.state.run_checkpoints import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded, OpenBlock
 from drift_graph.errors import GraphError, ProcessError, SettingsError
+from drift_graph.functions import warn
 from drift_graph.graph import Dataflow
 from drift_graph.metas import Metas
 from drift_graph.segments import has_borders
@@ -303,11 +303,10 @@ class ZeromqEngine:
             return
         self._recovers, self._recovery = False, None
         self._carry(self._node.stop_logging())
-        warnings.warn(
+        warn(
             f"a state of graph {self._dataflow.name!r} cannot be stored: {log.unstorable}; so no checkpoint is taken, "
             f"and a process that dies ends the run. Let states be values that can be pickled, or run with "
             f"recover=False",
-            stacklevel=2,
         )
 
     def _warn_of_no_room(self) -> None:
@@ -316,11 +315,10 @@ class ZeromqEngine:
         if log is None or not log.no_room or self._has_warned_no_room:
             return
         self._has_warned_no_room = True
-        warnings.warn(
+        warn(
             f"no checkpoint of graph {self._dataflow.name!r} can be stored now: {log.no_room}; its processes log what "
             f"they send in memory until there is room. Where that has come to {LOG_BYTES_FULL >> 20} MiB in one of "
             f"them nothing more is read, and the run ends if none is made. TMPDIR names another folder",
-            stacklevel=2,
         )
 
     @property
@@ -796,8 +794,7 @@ def _warn_of_slow_cycles(plan: Plan, workers: int) -> None:
     if not needs_pace(plan, workers):
         return
     cyclic = [name for component in plan.components if plan.is_cyclic(component) for name in component]
-    warnings.warn(
+    warn(
         f"items go round a cycle through {', '.join(map(repr, cyclic))} from key to key, and so from worker to worker: "
         f"with workers={workers} that is slower than with one, and engine='local' is faster still (docs/engines.md)",
-        stacklevel=2,
     )
