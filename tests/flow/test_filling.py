@@ -53,13 +53,6 @@ def every_window(kind: str, first: int, last: int) -> list[int]:
     return [each.start for each in seen if first <= each.start <= last]
 
 
-def test_results_are_the_same_over_processes() -> None:
-    items = sorted((n * 37 % 900, "ab"[n % 2]) for n in range(40))
-    graph = graph_of(*KINDS["tumbling"], fill=0)
-    runs = [drift.run(graph, {"items": items}, **each).finish() for each in ({}, {"engine": "zeromq", "workers": 2})]
-    assert runs[0].digest == runs[1].digest
-
-
 def test_early_results_fill_nothing() -> None:
     graph = graph_of(drift.windows.tumbling(10), 1, early=drift.windows.every(items=1), fill=0)
     found = windows_of(graph, [(1, "a"), (25, "a")])

@@ -771,38 +771,37 @@ def test_windows_fail_where_their_key_does_also_for_all_items_of_a_batch(kind: s
         assert outcome_of(graph, items, batch_items=batch_items) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "early", "until"),
-    [
-        ("sliding", drift.windows.every(items=2), None),
-        ("number", drift.windows.every(time=3), None),
-        ("rule", drift.windows.every(time=3), None),
-        ("session", drift.windows.every(items=2), is_enough),
-        ("tumbling", drift.windows.every(items=2), is_enough),
-    ],
-)
-def test_early_results_go_over_zeromq_and_on_from_a_checkpoint(
-    kind: str, early: Any, until: Any, tmp_path: Path
-) -> None:
+EARLY: dict[str, Any] = {
+    "sliding": {"early": drift.windows.every(items=2)},
+    "number": {"early": drift.windows.every(time=3)},
+    "rule": {"early": drift.windows.every(time=3)},
+    "session": {"early": drift.windows.every(items=2), "until": is_enough},
+    "tumbling": {"early": drift.windows.every(items=2), "until": is_enough},
+}
+
+
+@pytest.mark.parametrize("kind", EARLY)
+def test_early_results_go_on_from_a_checkpoint(kind: str, tmp_path: Path) -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(90)], 1)
-    assert any(each.early for _, each in early_outputs(EARLY_KINDS[kind], early, items, [flows.ZEROMQ], until))
-    check_goes_on(early_graph(EARLY_KINDS[kind], early, until).build(), {"in": items}, [9], tmp_path)
+    check_goes_on(early_graph(EARLY_KINDS[kind], **EARLY[kind]).build(), {"in": items}, [9], tmp_path)
 
 
 def test_windows_go_over_zeromq() -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
-    every = (
-        drift.windows.tumbling(7),
-        drift.windows.sliding(7, 3),
-        drift.windows.session(2),
-        drift.windows.count(4, 3, partial=True),
-        drift.windows.by_rule(ruled, partial=True),  # type: ignore[arg-type]
-    )
+    every: list[tuple[Any, dict[str, Any]]] = [
+        (drift.windows.tumbling(7), {}),
+        (drift.windows.tumbling(7), {"fill": 0}),
+        (drift.windows.sliding(7, 3), {}),
+        (drift.windows.session(2), {}),
+        (drift.windows.count(4, 3, partial=True), {}),
+        (drift.windows.by_rule(ruled, partial=True), {}),  # type: ignore[arg-type]
+        *((EARLY_KINDS[kind], more) for kind, more in EARLY.items()),
+    ]
 
-    def collected(windows: Any, stream: drift.Stream[Any]) -> drift.Stream[Any]:
-        return stream.key_by(value).window(windows).collect()
+    def collected(windows: Any, more: dict[str, Any], stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        return stream.key_by(value).window(windows, **more).collect()
 
-    flows.check_over_zeromq([partial(collected, windows) for windows in every], {"in": items})
+    flows.check_over_zeromq([partial(collected, *each) for each in every], {"in": items})
 
 
 def test_windows_of_windows_see_the_results_of_the_same_moment() -> None:

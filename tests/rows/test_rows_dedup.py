@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 from columns import meta_at
-from flows import ZEROMQ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,13 +68,6 @@ def test_rows_and_dicts_have_one_digest_on_each_engine(
         for source in (rows, table(rows)):
             run = drift.run(graph, {"rows": source}, engine=engine, batch_items=batch_items).finish()
             assert run.digest == plain.digest, (engine, type(source))
-
-
-def test_rows_and_dicts_have_one_digest_over_zeromq() -> None:
-    rows = [{"zone": f"{at * 7 % 50}", "day": at, "fare": 1.0} for at in range(200)]
-    graph = graph_of(("zone",))
-    plain = drift.run(graph, {"rows": rows}, engine="reference").finish()
-    assert drift.run(graph, {"rows": table(rows)}, **ZEROMQ).finish().digest == plain.digest
 
 
 @given(rows_of, st.sampled_from(KEYS), st.data())
