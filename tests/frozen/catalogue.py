@@ -173,6 +173,11 @@ def _entry(sentence: str, steps: Steps, sources: int = 1, schema: bool = False, 
     ENTRIES[sentence] = Entry(steps, sources, schema, of)
 
 
+def _of_schema(sentence: str, steps: Steps, sources: int = 1) -> None:
+    """An operator whose rows must have a schema."""
+    _entry(sentence, steps, sources, schema=True)
+
+
 def _running(**made: Callable[[], Any]) -> Steps:
     return lambda rows, other: rows.key_by("key").running(**{name: each() for name, each in made.items()})
 
@@ -323,7 +328,7 @@ def _add_joins() -> None:
                         nulls_equal=True,
                     )
 
-                _entry(f"{how} join {span}, flat rows", flat, 2, True)
+                _of_schema(f"{how} join {span}, flat rows", flat, 2)
     for how in ("left", "inner"):
         for name, within in {"as of its time": None, "as of its time, not older than 5": 5}.items():
             _entry(
@@ -333,24 +338,22 @@ def _add_joins() -> None:
                 ),
                 2,
             )
-            _entry(
+            _of_schema(
                 f"{how} join {name}, flat rows",
                 lambda rows, other, how=how, within=within: rows.join_as_of(
                     other, "key", how=how, within=within, flat=True, nulls_equal=True
                 ),
                 2,
-                True,
             )
         _entry(
             f"{how} join with a table",
             lambda rows, other, how=how: rows.join_table(other, "key", how=how, nulls_equal=True),
             -2,
         )
-        _entry(
+        _of_schema(
             f"{how} join with a table, flat rows",
             lambda rows, other, how=how: rows.join_table(other, "zone", how=how, flat=True, nulls_equal=True),
             -2,
-            True,
         )
         _entry(
             f"{how} join with a mapping",
@@ -358,13 +361,11 @@ def _add_joins() -> None:
                 {"a": 1, "b": None, "Äé": {"x": 2.5}}, "key", how=how, nulls_equal=True
             ),
         )
-        _entry(
+        _of_schema(
             f"{how} join with a mapping, flat rows",
             lambda rows, other, how=how: rows.join_table(
                 {"a": {"of": 1, "x": 0.5}, "Äé": {"of": None, "x": -0.0}}, "key", how=how, flat=True, nulls_equal=True
             ),
-            1,
-            True,
         )
     _entry(
         "join by other keys",
@@ -504,28 +505,22 @@ def _expressions() -> None:
     import polars as pl
 
     c = pl.col
-    _entry(
+    _of_schema(
         "fields chosen and computed",
         lambda rows, other: rows.select("id", "key", per=c("fare") / (c("n") + 1), big="n > 5"),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "fields added",
         lambda rows, other: rows.with_columns(
             tip="fare * 0.15", upper=c("key").str.to_uppercase(), n=c("n").cast(pl.Int16)
         ),
-        1,
-        True,
     )
-    _entry("rows kept by an expression", lambda rows, other: rows.filter(c("n") % 3 == 0), 1, True)
-    _entry(
+    _of_schema("rows kept by an expression", lambda rows, other: rows.filter(c("n") % 3 == 0))
+    _of_schema(
         "expressions and functions in a row",
         lambda rows, other: rows.filter(c("n") > 2).with_columns(x=c("n") * 2).filter(f.is_odd).map(f.total_of),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "expressions, a filter between",
         lambda rows, other: (
             rows.with_columns(x=c("n") * c("id"))
@@ -533,40 +528,30 @@ def _expressions() -> None:
             .select("at", "x", y=c("x") - c("zone"))
             .filter(c("y") % 2 == 0)
         ),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "numbers of texts, or diverted",
         lambda rows, other: rows.with_columns(
             text=pl.when(c("n") % 4 == 0).then(pl.lit("four")).otherwise(c("n").cast(str))
         ).select("id", number=c("text").str.to_integer(), on_error="divert"),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "a function of whole tables",
         lambda rows, other: rows.map_batches(f.doubled, schema={**TRIPS, "twice": int, "halved": float}),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "keys that are expressions",
         lambda rows, other: rows.key_by(c("key").str.len_bytes().alias("length")).running(total=agg.sum("n")),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "aggregates of expressions",
         lambda rows, other: (
             rows.key_by("key")
             .window(windows.tumbling(10))
             .rows(dear=agg.count(c("fare") > 20), s=agg.sum(c("n") * 2), m=agg.max(c("fare") * 3))
         ),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "expressions behind windows",
         lambda rows, other: (
             rows.key_by("key")
@@ -575,19 +560,15 @@ def _expressions() -> None:
             .filter(c("n") > 1)
             .select("key", "start", of=c("n") * c("f"))
         ),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "expressions behind sliding windows and sessions",
         lambda rows, other: [
             rows.key_by("zone").window(made).rows(n=agg.count(), f=agg.sum("fare")).with_columns(p=c("f") / c("n"))
             for made in (windows.sliding(9, 3), windows.session(4))
         ],
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "expressions behind running",
         lambda rows, other: (
             rows.key_by("key")
@@ -595,18 +576,15 @@ def _expressions() -> None:
             .filter(c("n") > 1)
             .select("key", share=c("fare") / c("total"))
         ),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "expressions behind a flat join",
         lambda rows, other: rows.join(other, "key", within=(4, 4), how="left", flat=True, nulls_equal=True).select(
             "id", "id_right", gap=c("at_right") - c("at")
         ),
         2,
-        True,
     )
-    _entry(
+    _of_schema(
         "expressions, then windows by number",
         lambda rows, other: (
             rows.with_columns(x=c("fare") * 2)
@@ -614,10 +592,8 @@ def _expressions() -> None:
             .window(windows.count(4))
             .rows(s=agg.sum("x"), n=agg.max("n"))
         ),
-        1,
-        True,
     )
-    _entry(
+    _of_schema(
         "rows to several sinks in several forms",
         lambda rows, other: [
             rows,
@@ -626,22 +602,16 @@ def _expressions() -> None:
             rows.filter(c("n") > 3),
             rows.count("key"),
         ],
-        1,
-        True,
     )
-    _entry(
-        "a dedup between expressions",
-        lambda rows, other: rows.with_columns(k=c("n") % 5).dedup("k").select("k", "id"),
-        1,
-        True,
+    _of_schema(
+        "a dedup between expressions", lambda rows, other: rows.with_columns(k=c("n") % 5).dedup("k").select("k", "id")
     )
-    _entry(
+    _of_schema(
         "a merge of two sources with a schema",
         lambda rows, other: (
             rows.filter(c("n") > 3).merge(other.filter(c("n") < 5)).key_by("key").running(t=agg.sum("n"))
         ),
         2,
-        True,
     )
 
 
