@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
 
 import drift
+from drift.columns.merging import Merging, Slices
 from drift.columns.rows import Frame
 from drift.machines.keyed import KeyedStage
 from drift.machines.maps import Ports
@@ -119,7 +120,9 @@ def test_windows_in_one_loop_are_those_of_the_steps(
     assert set(sent[0].values()) <= {1}
 
 
-@pytest.mark.parametrize("of", [drift.windows.session(gap=5), drift.windows.tumbling(9)], ids=str)
+@pytest.mark.parametrize(
+    "of", [drift.windows.session(gap=5), drift.windows.tumbling(9), drift.windows.sliding(6, every=1)], ids=str
+)
 @pytest.mark.parametrize("number", [2**54, 2**62, -(2**61), 2**63 - 1])
 def test_sums_of_windows_go_on_beyond_64_bits(number: int, of: drift.windows.Windows) -> None:
     rows = [{"zone": "ab"[at % 2], "day": at // 2 + at // 12 * 9, "n": number - at, "fare": 0.0} for at in range(24)]
@@ -131,8 +134,8 @@ def test_sums_of_windows_go_on_beyond_64_bits(number: int, of: drift.windows.Win
     ).sink("out")
     table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
     expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
-    for given_rows in (table, rows):
-        assert drift.run(graph, {"rows": given_rows}).finish().digest == expected
+    for given_rows, batch_items in ((table, 4096), (table, 4), (rows, 4096)):
+        assert drift.run(graph, {"rows": given_rows}, batch_items=batch_items).finish().digest == expected
 
 
 @pytest.mark.parametrize("of", [drift.windows.session(gap=5), drift.windows.tumbling(9)], ids=str)
@@ -187,26 +190,38 @@ def test_sessions_that_end_at_one_time_are_in_the_order_of_their_first_rows() ->
     assert [window.key for window in made.payloads] == ["a", "b"] and made.metas.is_increasing()
 
 
-@pytest.mark.parametrize("key", [(), *KEYS])
+SLIDING = [drift.windows.sliding(*of) for of in [(9, 4), (3, 5), (6, 3), (10, 1), (8, 2), (4, 4)]]
+
+
+@pytest.mark.parametrize(
+    ("of", "key"),
+    [*((drift.windows.session(gap=8), key) for key in [(), *KEYS]), *zip(SLIDING, [(), *KEYS, ("zone",), ("day",)])],
+    ids=str,
+)
 @pytest.mark.parametrize("tie", ["n", None])
-def test_sessions_stay_in_arrays(key: tuple[str, ...], tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_stay_in_arrays(
+    of: drift.windows.Windows, key: tuple[str, ...], tie: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or the tests of their digests would compare nothing."""
     rows = [{"zone": f"{at % 9}", "day": at + at * 7 % 50, "n": at, "fare": at / 7} for at in range(120)]
     rows += [rows[-1]] * 3  # equal ones
     twins = [{**row, "zone": "x", "n": 600 - row["n"]} for row in rows]  # of each time a second one, in another order
     rows = [each for pair in zip(rows, twins) for each in pair]
-    graph = drift.Graph("sessions")
+    graph = drift.Graph("windows")
     source = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie=tie, lateness=60))
     source = source.filter(pl.col("fare") >= 0)  # so metas have a path
-    windows = (source.key_by(*key) if key else source).window(drift.windows.session(gap=8))
+    windows = (source.key_by(*key) if key else source).window(of)
     windows.rows(total=drift.agg.sum("fare"), mean=drift.agg.mean("n")).sink("out")
-    windows.aggregate(drift.agg.count()).sink("counts")
+    if of not in SLIDING:
+        windows.aggregate(drift.agg.count()).sink("counts")
     expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
 
-    def never(self: object, _: object) -> Any:
+    def never(self: object, *_: object) -> Any:
         raise AssertionError(f"{self} made objects")
 
     monkeypatch.setattr(Prolonging, "process", never)
+    monkeypatch.setattr(Slices, "values", property(never))
+    monkeypatch.setattr(Merging, "take", never)
     table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
     assert drift.run(graph, {"rows": table}, batch_items=64).finish().digest == expected
 

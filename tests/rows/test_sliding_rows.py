@@ -33,11 +33,6 @@ KINDS = [(9, 4), (3, 5), (6, 3), (10, 1), (8, 2), (4, 4)]
 steps = st.lists(st.sampled_from([1, 1, 1, 2, 3, 30]), min_size=40, max_size=40)
 
 
-NUMBERS = st.integers(0, 3) | st.sampled_from([0xF6, 0xF7, 0xF8, 300, 2**40])
-HOPS = st.sampled_from([1, 1, 1, 1, 2, 0, 0xF6, 0xF7, 0xF8, 300])
-PATHS = st.sampled_from([b"", b"", b"\1\2"])
-
-
 def stages_of(key: tuple[str, ...], names: list[str], kind: tuple[int, int]) -> Any:
     graph = drift.Graph("windows")
     windows = graph.source("rows", schema=SCHEMA).key_by(*key).window(drift.windows.sliding(kind[0], every=kind[1]))
@@ -104,28 +99,6 @@ def test_slices_in_arrays_are_merged_as_slices_are(
     assert set(sent[0].values()) <= {1}
 
 
-@pytest.mark.parametrize(("kind", "key"), list(zip(KINDS, [(), *KEYS, ("zone",), ("day",)])))
-@pytest.mark.parametrize("tie", ["n", None])
-def test_sliding_windows_stay_in_arrays(
-    key: tuple[str, ...], kind: tuple[int, int], tie: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or the tests of their digests would compare nothing."""
-    rows = [{"zone": f"{at % 9}", "day": at + at * 7 % 50, "n": at, "fare": at / 7} for at in range(300)]
-    graph = drift.Graph("windows")
-    source = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie=tie, lateness=60))
-    windows = (source.key_by(*key) if key else source).window(drift.windows.sliding(kind[0], every=kind[1]))
-    windows.rows(total=drift.agg.sum("fare"), mean=drift.agg.mean("n")).sink("out")
-    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
-
-    def never(self: object) -> Any:
-        raise AssertionError(f"{self} made objects")
-
-    monkeypatch.setattr(Slices, "values", property(never))
-    monkeypatch.setattr(Merging, "take", never)
-    table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
-    assert drift.run(graph, {"rows": table}, batch_items=64).finish().digest == expected
-
-
 def test_slices_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"zone": f"{at % 9}", "day": at // 3, "n": at, "fare": at / 7} for at in range(600)]
     graph = drift.Graph("windows")
@@ -140,18 +113,6 @@ def test_slices_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: 
     table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
     assert drift.run(graph, {"rows": table}, batch_items=40, state=state).finish().digest == expected
     assert not any(takes) and any(checkpoints)
-
-
-def test_sums_of_sliding_windows_beyond_64_bits_are_exact() -> None:
-    rows = [{"zone": "a", "day": at, "n": 2**61 + at, "fare": 1.0} for at in range(20)]
-    graph = drift.Graph("windows")
-    windows = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie="n")).key_by("zone")
-    windows.window(drift.windows.sliding(6, every=1)).rows(total=drift.agg.sum("n")).sink("out")
-    found = [
-        list(drift.run(graph, {"rows": each}, batch_items=4))
-        for each in (rows, drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows"))
-    ]
-    assert found[0] == found[1] and max(item.payload["total"] for item in found[0]) > 2**63
 
 
 @given(
