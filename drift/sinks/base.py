@@ -44,7 +44,10 @@ class Committing(Protocol):
     """A sink for runs with state: it reports its position, and resumes behind it."""
 
     def committed_position(self) -> int | None:
-        """The position of the last durable item, asked between `open` and `close`; None before the first."""
+        """The position of the last durable item, asked between `open` and `close`; None before the first.
+
+        A sink that only knows what it has once a run has compared it gives the last that was.
+        """
 
     def commit(self) -> Any:
         """Make what was written durable, as far as the system can guarantee it, and return the position.

@@ -1,9 +1,6 @@
 """Items as rows of a CSV file.
 
 Invariant: as for `drift.sinks.lines`: the file is at every moment a prefix of the run's output, which a rerun compares.
-
-The last row is found by reading the file once without parsing it: the end of a row can only be found by counting quotes
-from the start, since text may contain newlines. A run that resumes from a checkpoint knows where the file ended then.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ import csv as csv_module
 import io
 import os
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -24,7 +21,6 @@ from drift.sinks.rows import RowMaker
 from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
 
-_BLOCK_BYTES = 1 << 20
 _PLAIN = {str, int, bool, float, type(None)}
 
 
@@ -68,19 +64,6 @@ class CsvSink(JsonLinesSink):
 
     def commit(self) -> dict[str, Any]:
         return {**super().commit(), "columns": self._rows.names}
-
-    def _last_stored(self, fileno: int, length: int) -> int | None:
-        starts = range(0, length, _BLOCK_BYTES)
-        counts = (os.pread(fileno, _BLOCK_BYTES, at).count(b'"') for at in starts)
-        quotes = list(accumulate(counts, initial=0))  # before each block
-        tail = b""
-        for at, before in zip(reversed(starts), reversed(quotes[:-1])):
-            tail = os.pread(fileno, _BLOCK_BYTES, at) + tail
-            rows = _complete_rows(tail, within_quotes=before % 2 == 1)
-            if len(rows) > 1 or (rows and at == 0):
-                cells = rows[-1].partition(b",")[0]
-                return int(cells) if cells.isdigit() else None
-        return None
 
     def _encoded(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
@@ -146,19 +129,6 @@ def _is_encodable(row: Sequence[Any]) -> bool:
 def _are_plain(rows: Sequence[Sequence[Any]]) -> bool:
     """Whether the writer of the module makes all of their cells as they are to be."""
     return set(map(type, chain.from_iterable(rows))) <= _PLAIN and not any("" in row for row in rows)
-
-
-def _complete_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:
-    """What of the data is before an end of a row, cut there; the first may have begun before."""
-    rows: list[bytes] = []
-    row: list[bytes] = []
-    for part in data.split(b"\r\n")[:-1]:
-        row.append(part)
-        within_quotes ^= part.count(b'"') % 2 == 1
-        if not within_quotes:
-            rows.append(b"\r\n".join(row))
-            row = []
-    return rows
 
 
 def _cell(value: Any) -> str:

@@ -36,8 +36,6 @@ from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas
 
-_LINE_BYTES = 1 << 12  # read first, in search of the last line
-
 
 def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace", "error"] = "continue") -> Sink:
     """One line an item: {"position": 7, "time": 1700000000000, "meta": "80..", "payload": ...}.
@@ -177,27 +175,8 @@ class JsonLinesSink:
         }
 
     def committed_position(self) -> int | None:
-        """The position in the last complete line of the file, searched from its end; None if there is none."""
-        if not self._comparing or self._file is None:
-            return self._position
-        length = os.fstat(self._file.fileno()).st_size
-        found = self._last_stored(self._file.fileno(), length)
-        return found if self._position is None or found is None else max(found, self._position)
-
-    def _last_stored(self, fileno: int, length: int) -> int | None:
-        """The position in the last complete line of a file; None if no run wrote it."""
-        tail = b""
-        while length and tail.count(b"\n") < 2:
-            size = min(max(_LINE_BYTES, len(tail)), length)
-            length -= size
-            tail = os.pread(fileno, size, length) + tail
-        lines = tail.split(b"\n")
-        if len(lines) < 2:
-            return None
-        try:
-            return msgspec.json.decode(lines[-2], type=_LineHead).position
-        except msgspec.MsgspecError:
-            return None
+        """The position of the last line that was compared or written; None before the first."""
+        return self._position
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         positions, block, fault = self._encoded(positions, metas, payloads)
@@ -337,10 +316,6 @@ def drop_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-class _LineHead(msgspec.Struct):
-    position: int
 
 
 class _Line(msgspec.Struct):

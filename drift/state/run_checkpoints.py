@@ -756,10 +756,10 @@ class RunCheckpoints:
     def _check_sink(name: str, sink: Sink, position: int, *, is_new: bool) -> None:
         """Raises SinkError: see `begin`."""
         last = _stored(sink)
-        if is_new and last is not None:
+        if is_new and (last is not None or getattr(sink, "has_more_stored", False)):
             raise SinkError(
-                f"sink {name!r} is new in this graph, and its target has items up to position {last} already, which "
-                f"another run wrote; take another target, or empty it"
+                f"sink {name!r} is new in this graph, and its target has items already, which another run wrote; take "
+                f"another target, or empty it"
             )
         if _has_behind(sink, position):
             raise SinkError(
