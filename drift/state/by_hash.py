@@ -29,7 +29,7 @@ from itertools import chain
 from pathlib import Path
 from struct import Struct, pack, unpack
 from struct import error as struct_error
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import xxhash
@@ -67,24 +67,8 @@ PICKLED = Form(lambda columns: pickle.dumps(columns, 5), pickle.loads)
 PLAIN = Form(msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes]]).decode)
 
 
-class Source(Protocol):
-    """Entries of one table that are to be written.
-
-    Attributes:
-        entries: how many.
-        size: in bytes; 0 if that is not known.
-    """
-
-    @property
-    def entries(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    def by_range(self, bits: int) -> Iterator[Rows]:
-        """The rows by so many first bits of their hashes."""
-
-
 class InMemory(NamedTuple):
-    """The rows of a table, as a `Source`; of several with one key the last counts."""
+    """A table that is of no file; of several rows with one key the last counts. `size`: in bytes, 0 if not known."""
 
     rows: Rows
     size: int = 0
@@ -94,6 +78,7 @@ class InMemory(NamedTuple):
         return len(self.rows)
 
     def by_range(self, bits: int) -> Iterator[Rows]:
+        """The rows by so many first bits of their hashes."""
         return iter(_divided(self.rows, _HASH_BITS - bits, 1 << bits))
 
 
@@ -131,7 +116,7 @@ def write_tables(
     file: BinaryIO,
     form: Form,
     parts: Sequence[Mapping[str, Any]],
-    source: Callable[[Any], Source],
+    in_memory: Callable[[Any], InMemory],
     *,
     deleted: bool = True,
     each: Callable[[str, list[tuple[Any, Any]]], object] = lambda name, present: None,
@@ -141,7 +126,7 @@ def write_tables(
 
     Args:
         parts: tables by name, the oldest first: those of files, and others.
-        source: gives the entries of a table that is of no file.
+        in_memory: gives the rows of a table that is of no file.
         deleted: whether deleted keys are written; nobody needs them if nothing lies below.
         each: called with the name of a table, and the keys and values of each of its chunks.
         note: called behind the last table; gives the bytes that are written at the end.
@@ -152,7 +137,7 @@ def write_tables(
     places: dict[str, _Place] = {}
     for name in dict.fromkeys(chain.from_iterable(parts)):
         tables = [part[name] for part in parts if name in part]
-        sources = [table if isinstance(table, Table) else source(table) for table in tables]
+        sources = [table if isinstance(table, Table) else in_memory(table) for table in tables]
         places[name] = _write_table(file, form, name, sources, deleted, each)
     directory = _encode(_Directory(file.tell(), places, note()))
     body = directory + _length.pack(len(directory))
@@ -164,7 +149,7 @@ def _write_table(
     file: BinaryIO,
     form: Form,
     name: str,
-    sources: Sequence[Source],
+    sources: Sequence[Table | InMemory],
     deleted: bool,
     each: Callable[[str, list[tuple[Any, Any]]], object],
 ) -> _Place:
@@ -215,14 +200,10 @@ class HashedFile:
     """
 
     def __init__(self, read: Callable[[int, int], Any], size: int, form: Form, where: str) -> None:
-        end = size - _HASH_BYTES - _length.size
-        if end < 0:
-            raise _damaged(where, f"it has {size} bytes")
+        end = max(size - _HASH_BYTES - _length.size, 0)
         try:
             (length,) = _length.unpack(read(end, end + _length.size))
-            begin = end - length
-            if begin < 0:
-                raise _damaged(where, "its directory is missing")
+            begin = max(end - length, 0)
             body = bytes(read(begin, size))
             self.hash = body[-_HASH_BYTES:]
             if xxhash.xxh3_64_digest(body[:-_HASH_BYTES]) != self.hash:
@@ -257,20 +238,18 @@ class HashedFile:
 
 
 class Table:
-    """A table of a file, as a `Source`; its index is read with the first key that is looked up."""
+    """A table of a file, whose index is read with the first key that is looked up.
+
+    Attributes:
+        entries: number of keys.
+        size: in bytes.
+    """
 
     def __init__(self, read: Callable[[int, int], Any], form: Form, where: str, name: str, place: _Place) -> None:
         self._read, self._form, self._where, self._name, self._place = read, form, where, name, place
         self._seed = _seed_of(name)
         self._index: tuple[Sequence[int], Any] | None = None
-
-    @property
-    def entries(self) -> int:
-        return self._place.entries
-
-    @property
-    def size(self) -> int:
-        return self._place.size
+        self.entries, self.size = place.entries, place.size
 
     def find(self, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
         """The values of the keys that it has, of those in `hashes_by_key`."""
@@ -295,6 +274,7 @@ class Table:
         return chain.from_iterable(self.by_range(max(self._place.bits - _RANGE_BITS, 0)))
 
     def by_range(self, bits: int) -> Iterator[Rows]:
+        """The rows by so many first bits of their hashes."""
         own = self._place.bits
         many = 1 << max(own - bits, 0)
         offsets, _ = self._index or self._read_index()

@@ -56,13 +56,10 @@ class SnapshotFiles:
         data = packed(snapshot)
         packed_s = time.thread_time() - began_s
         began_s = time.perf_counter()
-
-        def write(file: BinaryIO) -> None:
-            file.write(_AS_IT_IS)
-            file.write(data)
-
         try:
-            return *self._write(write), packed_s + time.perf_counter() - began_s
+            return *self._write(
+                lambda file: file.writelines((_AS_IT_IS, data))
+            ), packed_s + time.perf_counter() - began_s
         except NoRoom as no_room:
             no_room.tried_s = packed_s + time.perf_counter() - began_s
             raise
@@ -123,7 +120,7 @@ class SnapshotFiles:
 
         return self._write(write)
 
-    def _write(self, write: Callable[[BinaryIO], None]) -> tuple[bytes, int]:
+    def _write(self, write: Callable[[BinaryIO], object]) -> tuple[bytes, int]:
         self._written += 1
         path = self.folder / f"{self._writer}.{self._written}.snapshot"
         try:
