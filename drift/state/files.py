@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,18 @@ _NEW = ("snapshots", "opened")
 
 
 class FilesReader:
-    def __init__(self, folder: Path) -> None:
+    """
+    Args:
+        merges_all: as for `Base`, whose tables it has.
+    """
+
+    def __init__(self, folder: Path, *, merges_all: bool = False) -> None:
         self._folder = folder
-        self._base = Base(folder / BASE)
+        self.base = Base(folder / BASE, merges_all=merges_all)
 
     def sizes(self, table: str) -> dict[bytes, int]:
         if table not in _FOLDERS:
-            return self._base.sizes(table)
+            return self.base.sizes(table)
         found = {}
         try:
             for path in sorted((self._folder / table).iterdir()):
@@ -59,11 +64,11 @@ class FilesReader:
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         if table not in _FOLDERS:
-            return self._base.read(table, keys)
+            return self.base.read(table, keys)
         return [_read(self._folder / table / os.fsdecode(key)) for key in keys]
 
     def close(self) -> None:
-        self._base.close()
+        self.base.close()
 
 
 class FilesBackend:
@@ -76,7 +81,7 @@ class FilesBackend:
         self._folder = folder
         self._lock: int | None = None
         self._is_deputy = False
-        self._base: Base | None = None
+        self._tables = FilesReader(folder)
 
     @property
     def where(self) -> str:
@@ -107,7 +112,7 @@ class FilesBackend:
     def open(self) -> None:
         if not self._is_deputy:
             self._take()
-        self._base = Base(self._folder / BASE, merges_all=self._is_deputy)
+        self._tables = FilesReader(self._folder, merges_all=self._is_deputy)
 
     def _take(self) -> None:
         try:
@@ -131,17 +136,23 @@ class FilesBackend:
 
     @property
     def is_behind(self) -> bool:
-        assert self._base is not None
-        return self._base.is_behind
+        return self._tables.base.is_behind
 
     def reader(self) -> FilesReader:
         return FilesReader(self._folder)
 
     def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
         for each in expected:
-            if not each.is_met(self._value_of(each)):
+            if not each.is_met(self._tables.read(each.table, [each.key])[0]):
                 raise older_error(self.where, each)
-        self._storing(lambda: self._write(changes))
+        try:
+            self._write(changes)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageError(
+                f"a checkpoint cannot be written to {self._folder}: {reason}; the checkpoints before it are whole. "
+                f"Make room, or let the folder be written, and run again: the run resumes from the last checkpoint"
+            ) from error
 
     def _write(self, changes: Changes) -> None:
         for table in _FOLDERS[:-1]:
@@ -151,8 +162,7 @@ class FilesBackend:
                     _write(path, data) if table in _NEW else _replace(path, data)
         others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
         if others:
-            assert self._base is not None
-            self._base.write(others)
+            self._tables.base.write(others)
         for path, data in self._files(changes, "cuts"):
             if data is not None:
                 _replace(path, data)
@@ -165,30 +175,12 @@ class FilesBackend:
             if table == "cuts" and None in changes.get(table, {}).values():
                 sync(self._folder / table)
 
-    def _storing(self, store: Callable[[], object]) -> None:
-        try:
-            store()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise StorageError(
-                f"a checkpoint cannot be written to {self._folder}: {reason}; the checkpoints before it are whole. "
-                f"Make room, or let the folder be written, and run again: the run resumes from the last checkpoint"
-            ) from error
-
-    def _value_of(self, expected: Expected) -> bytes | None:
-        if expected.table in _FOLDERS:
-            return _read(self._folder / expected.table / os.fsdecode(expected.key))
-        assert self._base is not None
-        return self._base.read(expected.table, [expected.key])[0]
-
     def _files(self, changes: Changes, table: str) -> list[tuple[Path, bytes | None]]:
         rows: Mapping[bytes, bytes | None] = changes.get(table, {})
         return [(self._folder / table / os.fsdecode(key), data) for key, data in rows.items()]
 
     def close(self) -> None:
-        if self._base is not None:
-            self._base.close()
-            self._base = None
+        self._tables.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
