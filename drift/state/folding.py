@@ -89,12 +89,12 @@ class Folding:
         """Whether the base is at the checkpoint. Raises StorageError: folding failed."""
         if not wait and not self._process.has_ended:
             return False
-        failure = self._process.wait_for()
-        how, has_failed = self._process.how_it_ended(), self._process.poll() != 0
-        self._process.end()
-        if has_failed:
-            why = f"the process {how}" if failure is None else failure.decode()
-            raise StorageError(f"older checkpoints in {self._where} cannot be merged: {why}")
+        try:
+            self._process.receive()
+        except DriftError as error:
+            raise StorageError(f"older checkpoints in {self._where} cannot be merged: {error}") from error
+        finally:
+            self._process.end()
         return True
 
     def end(self) -> None:
@@ -116,8 +116,7 @@ def main() -> None:
         patience.call(lambda: fold(backend, reader, checkpoint))
         reader.close()
         backend.close()
+        parent.send(None)
     except Exception as error:
-        text = str(error) if isinstance(error, DriftError) else traceback.format_exc()
-        parent.write(text.encode(errors="backslashreplace"))
-        os._exit(1)
+        parent.send(error if isinstance(error, DriftError) else StorageError(traceback.format_exc()))
     os._exit(0)

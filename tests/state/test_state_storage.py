@@ -38,6 +38,7 @@ from drift.state.backend import Away, Expected
 from drift.state.base import Base
 from drift.state.checkpoint import StateDamaged
 from drift.state.files import FilesBackend
+from drift.state.folding import Folding
 from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
 from drift.state.run_checkpoints import RunCheckpoints, store_of
@@ -330,6 +331,26 @@ def test_a_small_write_does_not_rewrite_what_is_large(tmp_path: Path, monkeypatc
         deputy.write({"one": {key: None}})
     assert not kept.is_behind and len(list((tmp_path / "base").iterdir())) < 24
     assert kept.read("one", [b"4", b"5", b"20", b"3999", b"4000"]) == [b"0", None, b"1", b"199", b"0"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_process_that_cannot_fold_says_why(tmp_path: Path, killed: bool) -> None:
+    some_checkpoints(tmp_path, 3)
+    backend = FilesBackend(tmp_path)
+    backend.open()
+    store = store_of(tmp_path)
+    store.open_to_read()
+    newest = store.checkpoints()[-1]
+    for path in (tmp_path / "snapshots").iterdir():
+        path.unlink()
+    folding = Folding(backend, newest, away_max_s=1.0)
+    if killed:
+        folding._process.kill()
+    why = "process .* was killed by SIGKILL" if killed else "snapshot .* was removed"
+    with pytest.raises(drift.StorageError, match=f"older checkpoints in {tmp_path} cannot be merged: {why}"):
+        folding.is_done(wait=True)
+    store.close()
+    backend.close()
 
 
 def test_the_form_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
