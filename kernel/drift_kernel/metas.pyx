@@ -1160,7 +1160,7 @@ cdef uint8_t *_write_later(uint8_t *write, const uint8_t *parent, Py_ssize_t siz
             write[0], write[1] = 0, _PHASE_ITEMS
             write += 2
     moment = write - begin
-    if _compared(begin, moment, NULL, 0, parent, min(moment, size), NULL, 0) <= 0:
+    if time <= _read_big(parent) and _compared(begin, moment, NULL, 0, parent, min(moment, size), NULL, 0) <= 0:
         memcpy(begin, parent, size)
         return begin + size
     memcpy(write, parent + root_start, root_end - root_start)

@@ -4,28 +4,42 @@ cdef enum:
     _TUPLES_MAX = 100  # inside each other; what is deeper is asked of the twin
 
 
-cdef inline int _is_unchangeable(object value, frozenset kinds, int deep) except -2:
-    """1 if nobody can change a value, 0 if somebody can, -1 where tuples are in tuples too often."""
-    cdef PyObject *kind = <PyObject *>Py_TYPE(value)
-    if (
+cdef extern from "Python.h":
+    PyObject *_kind "Py_TYPE"(PyObject *value) noexcept
+    Py_ssize_t _references "Py_REFCNT"(PyObject *value) noexcept
+    PyObject *_of_list "PyList_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
+    Py_ssize_t _list_size "PyList_GET_SIZE"(PyObject *values) noexcept
+    PyObject *_of_tuple "PyTuple_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
+    Py_ssize_t _tuple_size "PyTuple_GET_SIZE"(PyObject *values) noexcept
+    PyObject *_of_sequence "PySequence_Fast_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept  # a list or a tuple
+    Py_ssize_t _sequence_size "PySequence_Fast_GET_SIZE"(PyObject *values) noexcept
+    bint _next_of_dict "PyDict_Next"(PyObject *rows, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
+
+
+cdef inline bint _is_scalar(PyObject *value, PyObject *kind) noexcept:
+    """Whether a value is of the kinds that most values have that nobody can change."""
+    return (
         kind == <PyObject *>str
         or kind == <PyObject *>int
         or kind == <PyObject *>float
-        or value is None
+        or value == <PyObject *>None
         or kind == <PyObject *>bool
-    ):
-        return 1
-    if kind == <PyObject *>tuple:
-        return _are_unchangeable(<tuple>value, kinds, deep + 1)
-    return 1 if <object>kind in kinds else 0
+    )
 
 
-cdef int _are_unchangeable(tuple values, frozenset kinds, int deep) except -2:
+cdef int _is_unchangeable(PyObject *value, frozenset kinds, int deep) except -2:
+    """1 if nobody can change a value, 0 if somebody can, -1 where tuples are in tuples too often."""
+    cdef PyObject *kind = _kind(value)
+    cdef Py_ssize_t at
     cdef int found
-    if deep > _TUPLES_MAX:
+    if _is_scalar(value, kind):
+        return 1
+    if kind != <PyObject *>tuple:
+        return 1 if <object>kind in kinds else 0
+    if deep == _TUPLES_MAX:
         return -1
-    for value in values:
-        found = _is_unchangeable(value, kinds, deep)
+    for at in range(_tuple_size(value)):
+        found = _is_unchangeable(_of_tuple(value, at), kinds, deep + 1)
         if found != 1:
             return found
     return 1
@@ -37,39 +51,24 @@ def are_unchangeable(list values not None, frozenset kinds not None):
     Args:
         kinds: types whose objects nobody can change.
     """
+    cdef Py_ssize_t at = 0
     cdef int found
-    for value in values:
-        found = _is_unchangeable(value, kinds, 0)
+    while at < _list_size(<PyObject *>values):
+        found = _is_unchangeable(_of_list(<PyObject *>values, at), kinds, 0)
         if found != 1:
             return False if found == 0 else None
+        at += 1
     return True
-
-
-cdef extern from "Python.h":
-    Py_ssize_t _references "Py_REFCNT"(PyObject *value) noexcept
-    PyObject *_of_list "PyList_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
-    Py_ssize_t _list_size "PyList_GET_SIZE"(PyObject *values) noexcept
-    PyObject *_of_tuple "PyTuple_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
-    Py_ssize_t _tuple_size "PyTuple_GET_SIZE"(PyObject *values) noexcept
-    PyObject *_of_sequence "PySequence_Fast_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept  # a list or a tuple
-    Py_ssize_t _sequence_size "PySequence_Fast_GET_SIZE"(PyObject *values) noexcept
-    bint _next_of_dict "PyDict_Next"(PyObject *rows, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
 
 
 cdef int _freshness(PyObject *value, frozenset kinds, int deep) except -1:
     """2 for a value that nobody can change, 1 for one that only what it is in has a reference to, else 0."""
-    cdef PyObject *kind = <PyObject *>Py_TYPE(<object>value)
+    cdef PyObject *kind = _kind(value)
     cdef PyObject *key
     cdef PyObject *inside
     cdef Py_ssize_t at = 0
     cdef int found, least = 2
-    if (
-        kind == <PyObject *>str
-        or kind == <PyObject *>int
-        or kind == <PyObject *>float
-        or value == <PyObject *>None
-        or kind == <PyObject *>bool
-    ):
+    if _is_scalar(value, kind):
         return 2
     if deep > _TUPLES_MAX:
         return 0
@@ -145,15 +144,13 @@ cdef class Contents:
         return 1 if <Py_ssize_t>self.noted[self.at - 1] == count else 0
 
     cdef int walk(self, PyObject *value, int deep) except -1:
-        cdef PyObject *kind = <PyObject *>Py_TYPE(<object>value)
+        cdef PyObject *kind = _kind(value)
         cdef PyObject *key
         cdef PyObject *inside
         cdef Py_ssize_t at = 0
         if self.one(value) == 0:
             return 0
-        if kind == <PyObject *>str or kind == <PyObject *>int or kind == <PyObject *>float or kind == <PyObject *>bool:
-            return 1
-        if value == <PyObject *>None:
+        if _is_scalar(value, kind):
             return 1
         if deep > _TUPLES_MAX:
             return 0
@@ -276,7 +273,7 @@ def called_up_to(function not None, list values not None, frozenset kinds not No
     for value in values:
         result = function(value)
         made.append(result)
-        if _is_unchangeable(result, kinds, 0) != 1:
+        if _is_unchangeable(<PyObject *>result, kinds, 0) != 1:
             break
     return made
 
@@ -388,7 +385,7 @@ cdef class NotedCalls:
             found = 0
         if found != 2:
             self.some = True
-        if _is_unchangeable(<object>_of_tuple(made, 0), self.kinds, 0) != 1:
+        if _is_unchangeable(_of_tuple(made, 0), self.kinds, 0) != 1:
             self.some = self.keeps = True
             self.note(result if found == 0 else <object>_of_tuple(made, 0))
         elif found == 0:
