@@ -43,7 +43,7 @@ class End(NamedTuple):
     meant: tuple[int | None, int | None] = (None, None)
 
 
-class Delivery:
+class Delivery(Resuming):
     """One partition: which of its items are stored, and the offset of the next.
 
     Args:
@@ -58,7 +58,8 @@ class Delivery:
     """
 
     def __init__(self, name: str, end: End, *, beside_others: bool) -> None:
-        self._name = name
+        super().__init__(name)
+        self.begin(end.last)
         self._begun = end.offset
         self._beside_others = beside_others
         self._waiting: dict[int, Last] = {}  # by the offset that each is to have; the last item of each call
@@ -84,7 +85,7 @@ class Delivery:
         self.acknowledged = meant + 1
         if offset < meant or (offset > meant and not self._beside_others):
             return SinkError(
-                f"{self._name}: the item at position {last.position} is stored at offset {offset} and was to be at "
+                f"{self._target}: the item at position {last.position} is stored at offset {offset} and was to be at "
                 f"{meant}: the topic has lost messages that it had acknowledged, was made anew, or another program "
                 f"writes there; {self.safe()}; give the sink another topic, and run from the beginning of the input"
             )
@@ -92,20 +93,20 @@ class Delivery:
             self.stored = last
         return None
 
-    def complete(self, offset: int) -> None:
+    def check_end(self, offset: int) -> None:
         """Raises SinkError: the partition does not end, with this offset, where everything handed over does."""
         if offset != self.offset and self._beside_others:
             raise SinkError(
-                f"{self._name} has {offset - self._begun:,} messages of this sink since the run began, which has "
+                f"{self._target} has {offset - self._begun:,} messages of this sink since the run began, which has "
                 f"stored {self.offset - self._begun:,}: another run has the same writer=, or the topic has lost "
                 f"messages that it had acknowledged; {self.safe()} or were; give each sink a name of its own, and for "
                 f"this one another topic, with a run from the beginning of the input"
             )
         if offset != self.offset:
             raise SinkError(
-                f"{self._name} ends at offset {offset}, and with what was stored in it at {self.offset}: the topic has "
-                f"lost messages that it had acknowledged, was made anew, or another program writes there; if it has "
-                f"lost the last ones only, run again from the beginning of the input, and they are written again"
+                f"{self._target} ends at offset {offset}, and with what was stored in it at {self.offset}: the topic "
+                f"has lost messages that it had acknowledged, was made anew, or another program writes there; if it "
+                f"has lost the last ones only, run again from the beginning of the input, and they are written again"
             )
 
     def safe(self) -> str:
@@ -156,7 +157,6 @@ class DeliveringSink:
         self._reset()
 
     def _reset(self) -> None:
-        self._resuming: list[Resuming] = []
         self._deliveries: list[Delivery] = []
         self._fault: SinkError | None = None
         self._has_failed = False  # something handed over was not stored; a fault may also be a refusal before that
@@ -227,16 +227,13 @@ class DeliveringSink:
         names = [f"partition {index} of {self._target}" for index in range(len(ends))]
         others = self._beside_others
         self._deliveries = [Delivery(name, end, beside_others=others) for name, end in zip(names, ends)]
-        self._resuming = [Resuming(name) for name in names]
-        for resuming, end in zip(self._resuming, ends):
-            resuming.begin(end.last)
         if self._checkpoint is not None:
             position, committed = self._checkpoint
             lasts = from_committed(self._target, committed)
-            if len(lasts) != len(self._resuming):
-                raise SinkError(self._other_partitions(len(lasts), len(self._resuming)))
-            for resuming, last in zip(self._resuming, lasts):
-                resuming.resume_at(position, last)
+            if len(lasts) != len(ends):
+                raise SinkError(self._other_partitions(len(lasts), len(ends)))
+            for delivery, last in zip(self._deliveries, lasts):
+                delivery.resume_at(position, last)
 
     def _other_partitions(self, then: int | None, now: int) -> str:
         return (
@@ -285,17 +282,17 @@ class DeliveringSink:
     @property
     def has_more_stored(self) -> bool:
         """Whether an earlier run has written more than this one so far."""
-        return any(resuming.has_more_stored for resuming in self._resuming)
+        return any(delivery.has_more_stored for delivery in self._deliveries)
 
     def complete(self) -> None:
         self._wait()
-        for resuming in self._resuming:
-            resuming.complete()
+        for delivery in self._deliveries:
+            delivery.complete()
         self._check_ends()
 
     def _check_ends(self) -> None:
         for delivery, offset in zip(self._deliveries, self._offsets_at_end(), strict=True):
-            delivery.complete(offset)
+            delivery.check_end(offset)
 
     def close(self) -> None:
         if not self._is_open:
@@ -316,7 +313,7 @@ class DeliveringSink:
         keys: Sequence[bytes] | None,
     ) -> None:
         every = len(positions)
-        positions, metas, payloads = self._resuming[partition].new(positions, metas, payloads)
+        positions, metas, payloads = self._deliveries[partition].new(positions, metas, payloads)
         keys = None if keys is None else keys[every - len(positions) :]
         values: list[bytes] = []
         try:

@@ -110,9 +110,9 @@ class ParquetSink(Gathering, ResumingSink):
                 parts, waiting = [], []
             self._parts.check(parts)
             self._written = set(parts)
-            last = self._last_of(parts[-1], _PART) if parts else None
+            last = self._last_of(parts[-1]) if parts else None
             for name in waiting:
-                at = self._last_of(name, _WAITING)
+                at = self._last_of(name)
                 if last is not None and at.position <= last.position:  # a part has them
                     self._parts.remove([name])
                     continue
@@ -136,7 +136,7 @@ class ParquetSink(Gathering, ResumingSink):
         count, least = 0, list[int]()
         try:
             for name in [*self._files(_PART), *self._waiting]:
-                start, end = _range_in(name, _WAITING if name in self._waiting else _PART)
+                start, end = _range_in(name)
                 if start >= first:
                     file = pq.read_metadata(self._parts.read(name))
                     count += file.num_rows
@@ -208,9 +208,12 @@ class ParquetSink(Gathering, ResumingSink):
                     if self._parts.hash(name) != stored:
                         raise self._changed(f"{name} has another hash")
                     continue
-                first, end = self._range_of(name)
+                first, end = _range_in(name)
+                parts = [each for each in self._files(_PART) if _holds(each, first, end)]
+                if not parts or not _WAITING.fullmatch(name):
+                    raise self._changed(f"{name} is gone")
                 found = 0
-                for part in self._part_with(name, first, end):
+                for part in parts:
                     at = pq.ParquetFile(self._parts.read(part), page_checksum_verification=True).read()["position"]
                     found += pc.sum(pc.and_(pc.greater_equal(at, first), pc.less_equal(at, end))).as_py() or 0
                 if found != (items := committed.get("waiting", {}).get(name, found)):
@@ -219,23 +222,6 @@ class ParquetSink(Gathering, ResumingSink):
             raise self._changed(f"{name}: {error}") from error
         those = "none" if last is None else f"those up to position {last.position:,}"
         return f"{self._path} has its items as of the checkpoint unchanged, {those}"
-
-    def _range_of(self, gone: str) -> tuple[int, int]:
-        """The positions of the first and the last item of a file that is gone."""
-        if (found := _WAITING.fullmatch(gone)) is None:
-            raise self._changed(f"{gone} is gone")
-        return int(found[1]), int(found[2])
-
-    def _part_with(self, gone: str, first: int, end: int) -> list[str]:
-        """The files of the part that has these items of a file that is gone."""
-        found = []
-        for name in self._files(_PART):
-            start, last = _range_in(name, _PART)
-            if start <= first and end <= last:
-                found.append(name)
-        if not found:
-            raise self._changed(f"{gone} is gone")
-        return found
 
     def _changed(self, why: str) -> SinkError:
         return SinkError(
@@ -255,7 +241,7 @@ class ParquetSink(Gathering, ResumingSink):
         import pyarrow.parquet as pq
 
         if self._waiting:
-            first, _ = _range_in(next(iter(self._waiting)), _WAITING)
+            first, _ = _range_in(next(iter(self._waiting)))
         else:
             assert self._items
             first = self._items.first
@@ -313,7 +299,7 @@ class ParquetSink(Gathering, ResumingSink):
 
         return int(pq.read_metadata(self._parts.read(name)).num_rows)
 
-    def _last_of(self, part: str, pattern: re.Pattern[str]) -> Last:
+    def _last_of(self, part: str) -> Last:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -324,7 +310,7 @@ class ParquetSink(Gathering, ResumingSink):
                 f"{self._path}/{part} is no Parquet file: {error}; take the folder away, or pass resume='replace'"
             ) from None
         self._schema = schema.remove_metadata()
-        return Last(_range_in(part, pattern)[1], bytes.fromhex((schema.metadata or {}).get(_META, b"").decode()))
+        return Last(_range_in(part)[1], bytes.fromhex((schema.metadata or {}).get(_META, b"").decode()))
 
 
 def _least_in(file: Any) -> int:
@@ -333,8 +319,12 @@ def _least_in(file: Any) -> int:
     return min(int(file.row_group(group).column(at).statistics.min) for group in range(file.num_row_groups))
 
 
-def _range_in(name: str, pattern: re.Pattern[str]) -> tuple[int, int]:
+def _range_in(name: str) -> tuple[int, int]:
     """The positions of the first and the last item of a file, in its name."""
-    found = pattern.fullmatch(file_name(name))
-    assert found is not None
-    return int(found[1]), int(found[2])
+    first, last = file_name(name).removesuffix(".parquet").split("-")[1:]
+    return int(first), int(last)
+
+
+def _holds(part: str, first: int, last: int) -> bool:
+    start, end = _range_in(part)
+    return start <= first and last <= end

@@ -86,19 +86,17 @@ class Block:
         known: what is before them.
         data: their bytes, from `at` on.
         lines: their number, once they are cut; 0 for the rest of a line that is too long.
-        sized: the lines, once they are cut, if their lengths are those of their bytes.
         lines_before: before them in the file.
         within: whether they begin within a line that is too long.
         too_long: whether it is one line, which is too long, or the beginning of one.
     """
 
-    __slots__ = ("at", "data", "known", "lines", "lines_before", "sized", "too_long", "within")
+    __slots__ = ("at", "data", "known", "lines", "lines_before", "too_long", "within")
 
     def __init__(self, known: Known, data: bytes, lines_before: int, *, within: bool, too_long: bool) -> None:
         self.known, self.data, self.lines_before = known, data, lines_before
         self.within, self.too_long = within, too_long
         self.at = self.lines = 0
-        self.sized: list[Any] | None = None
 
 
 class File:
@@ -366,10 +364,7 @@ class File:
             lines -= self.unreturned.pop(0).lines
         if lines:
             block, at = self.unreturned[0], self.unreturned[0].at
-            if block.sized is not None:
-                done = len(block.sized) - block.lines
-                at += sum(map(len, block.sized[done : done + lines])) + lines
-            elif not self.lines.universal or b"\r" not in block.data:
+            if not self.lines.universal or b"\r" not in block.data:
                 behind = block.data[at:].split(b"\n", lines).pop()
                 at = len(block.data) - len(behind)
             else:

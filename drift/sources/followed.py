@@ -31,19 +31,16 @@ _JOIN_S = 5.0
 
 @runtime_checkable
 class Grown(Protocol):
-    """A reader of such a source."""
+    """A reader of such a source.
 
-    def complete(self) -> None:
-        """The file grows no more: its end is the end."""
-
-
-@runtime_checkable
-class _Measuring(Protocol):
-    """Attributes:
-    ended_at: bytes of its file that a reader has read, at the end.
+    Attributes:
+        ended_at: bytes of its file that it has read, at the end.
     """
 
     ended_at: int
+
+    def complete(self) -> None:
+        """The file grows no more: its end is the end."""
 
 
 class Listing(NamedTuple):
@@ -129,7 +126,7 @@ class FollowedReader:
     def _end_file(self) -> None:
         """The file was read to its end."""
         self._at_end, self._position_in_file = True, None
-        size = self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
+        size = self._reader.ended_at if isinstance(self._reader, Grown) else self._size
         self._completed = self._file, size
         self._close_file()
 

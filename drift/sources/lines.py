@@ -81,8 +81,6 @@ def lines_of(file: File, blocks: Iterator[Block] | None = None) -> Iterator[list
             if file.lines.universal and b"\r" in data:
                 data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             lines, fault = _decoded(file, data)
-            if len(data) == len(block.data) and not fault and (file.lines.encoding is None or data.isascii()):
-                block.sized = lines
         block.lines = len(lines) + bool(fault)
         file.lines_read += len(lines)
         yield lines

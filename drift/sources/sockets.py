@@ -267,29 +267,19 @@ class _TcpReader:
 
     def _take(self, peer: _Peer, lines: list[bytes]) -> None:
         """Decode complete lines, up to the first bad one, or with bad ones diverted."""
-        lines = [line.removesuffix(b"\r") for line in lines]
-        if max(map(len, lines)) <= self._line_bytes_max:
-            try:
-                self._lines += list(map(bytes.decode, lines))
-                peer.lines += len(lines)
-                return
-            except UnicodeDecodeError:  # found again below
-                pass
         for line in lines:
-            self._take_one(peer, line)
+            line = line.removesuffix(b"\r")
+            try:
+                if len(line) > self._line_bytes_max:
+                    self._fail(peer, self._too_long(), line[: self._line_bytes_max])
+                else:
+                    self._lines.append(line.decode())
+                    peer.lines += 1
+            except UnicodeDecodeError as error:
+                bad = line[error.start : error.end]
+                self._fail(peer, f"{bad!r} is not UTF-8 ({error.reason}); send UTF-8", line)
             if self._error is not None:
                 return
-
-    def _take_one(self, peer: _Peer, line: bytes) -> None:
-        if len(line) > self._line_bytes_max:
-            self._fail(peer, self._too_long(), line[: self._line_bytes_max])
-            return
-        try:
-            self._lines.append(line.decode())
-            peer.lines += 1
-        except UnicodeDecodeError as error:
-            bad = line[error.start : error.end]
-            self._fail(peer, f"{bad!r} is not UTF-8 ({error.reason}); send UTF-8", line)
 
     def _too_long(self) -> str:
         return (
