@@ -9,6 +9,7 @@ import csv as csv_module
 import io
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
@@ -72,42 +73,24 @@ class CsvSink(JsonLinesSink):
             rows = self._rows.rows(positions, metas, payloads)
         except SinkError as error:
             return (), b"", error
-        begun = self._begun
-        try:
-            return self._in_utf8(positions, rows)
-        except UnicodeEncodeError as error:
-            self._begun = begun
-            bad = next((at for at, row in enumerate(rows) if not _is_encodable(row)), 0)
-            cells, data, _ = self._in_utf8(positions[:bad], rows[:bad]) if bad else ((), b"", None)
-            return cells, data, self._unwritable(positions[bad], error)
-
-    def _in_utf8(
-        self, positions: Sequence[int], rows: Sequence[Sequence[Any]]
-    ) -> tuple[Sequence[int], bytes, SinkError | None]:
-        """Raises UnicodeEncodeError: a row has half a surrogate pair."""
-        written = io.StringIO()
-        writer = csv_module.writer(written)
-        fault: SinkError | None = None
         cells = list(positions)
         if not self._begun:
-            self._begun = True
-            writer.writerow(self._rows.columns)
-            cells.insert(0, positions[0])  # the header belongs to the first item
-        if _are_plain(rows):
-            writer.writerows(rows)
-            rows = []
-        for row in rows:
+            rows, cells = [tuple(self._rows.columns), *rows], [positions[0], *cells]  # names belong to the first item
+        with suppress(UnicodeEncodeError):
+            if _are_plain(rows):
+                written = _written(rows).encode()
+                self._begun = True
+                return cells, written, None
+        lines: list[bytes] = []
+        for position, row in zip(cells, rows):
             try:
-                values = [value if type(value) in _PLAIN else _text(value) for value in row]
-                if "" in values:
-                    written.write(",".join(map(_cell, values)) + "\r\n")
-                else:
-                    writer.writerow(values)
+                lines.append(_line(row).encode())
             except (msgspec.MsgspecError, TypeError, ValueError, csv_module.Error) as error:
-                fault = self._unwritable(row[0], error)
-                cells = cells[: cells.index(row[0])]
-                break
-        return cells, written.getvalue().encode(), fault
+                if len(lines) == 1 and not self._begun:
+                    lines.clear()
+                return cells[: len(lines)], b"".join(lines), self._unwritable(position, error)
+        self._begun = True
+        return cells, b"".join(lines), None
 
     def _unwritable(self, position: int, error: Exception) -> SinkError:
         fault = SinkError(
@@ -118,26 +101,24 @@ class CsvSink(JsonLinesSink):
         return fault
 
 
-def _is_encodable(row: Sequence[Any]) -> bool:
-    try:
-        "".join(cell for cell in row if type(cell) is str).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _are_plain(rows: Sequence[Sequence[Any]]) -> bool:
     """Whether the writer of the module makes all of their cells as they are to be."""
     return set(map(type, chain.from_iterable(rows))) <= _PLAIN and not any("" in row for row in rows)
 
 
-def _cell(value: Any) -> str:
-    """A cell as the writer of the module makes it, but an empty text in quotes."""
-    if value is None or value == "":
-        return "" if value is None else '""'
+def _line(row: Sequence[Any]) -> str:
+    """A row as the writer of the module makes it, but with an empty text in quotes."""
+    values = [value if type(value) in _PLAIN else _text(value) for value in row]
+    if "" not in values:
+        return _written([values])
+    cells = ("" if value is None else '""' if value == "" else _written([[value]])[:-2] for value in values)
+    return ",".join(cells) + "\r\n"
+
+
+def _written(rows: Sequence[Sequence[Any]]) -> str:
     written = io.StringIO()
-    csv_module.writer(written).writerow([value])
-    return written.getvalue().removesuffix("\r\n")
+    csv_module.writer(written).writerows(rows)
+    return written.getvalue()
 
 
 def _text(value: Any) -> str:

@@ -76,6 +76,7 @@ def delta(
 class DeltaSink(LakeSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the log of the table has the position with the rows")
 
+    _names_folders = True
     _how_to_bring_back = " (deltalake has restore)"
     _end_unknown = (
         "its log does not say up to which they were written; give each run its own table, and set no "
@@ -106,11 +107,6 @@ class DeltaSink(LakeSink):
 
     def _has_positions(self) -> bool:
         return bool(self._table.count())
-
-    def _partitions(self) -> list[str]:
-        if self._table is None or self._overwrites:
-            return self._by
-        return self._partitioned_by()
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa

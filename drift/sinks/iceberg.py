@@ -76,6 +76,7 @@ def iceberg(
 class IcebergSink(LakeSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "each snapshot has the position with the rows")
 
+    _names_folders = False
     _how_to_bring_back = " (a snapshot before has it)"
     _end_unknown = "no snapshot says up to which they were written; give each run its own table, or"
 
@@ -102,9 +103,6 @@ class IcebergSink(LakeSink):
 
     def _has_positions(self) -> bool:
         return self._has_row("position >= 0")
-
-    def _partitions(self) -> list[str]:
-        return []  # any values may be in one
 
     def _schema(self) -> pa.Schema:
         return self._table.schema().as_arrow()

@@ -9,7 +9,7 @@ Why: rows and position come into a table in one commit, which is refused if anot
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drift.sinks.filling import Gathering, Limits
 from drift.sinks.parts import with_names
@@ -28,6 +28,7 @@ class LakeSink(Gathering, AppendingSink):
     A subclass finds the table (`_find_table`), appends to it (`_append_table`), and says what it has.
     """
 
+    _names_folders: ClassVar[bool]  # whether the values of partitions name folders, and so may not be any
     _how_to_bring_back = ""
     _end_unknown = ""  # why a table with rows may not say where they end, and what to do
 
@@ -71,10 +72,6 @@ class LakeSink(Gathering, AppendingSink):
 
     def _schema(self) -> pa.Schema:
         """Of the table."""
-        raise NotImplementedError
-
-    def _partitions(self) -> list[str]:
-        """The columns by whose values the files of the table are put into folders."""
         raise NotImplementedError
 
     def _append_table(self, rows: pa.Table, first: int, last: Last) -> None:
@@ -157,7 +154,8 @@ class LakeSink(Gathering, AppendingSink):
         first, last = items.first, Last(items.end, items.last)
         with self._taking([first, last.position], Exception):
             rows = self._typed(items)
-            for name in self._partitions():
+            is_new = self._table is None or self._overwrites
+            for name in (self._by if is_new else self._partitioned_by()) if self._names_folders else ():
                 rows = with_names(rows, name)
             self._append_table(rows, first, last)
         self._overwrites = False

@@ -162,16 +162,14 @@ class JsonLinesSink:
     def commit(self) -> dict[str, Any]:
         """The lines are on the disk; returns the length of the file."""
         assert self._file is not None
-        if not self._regular:
-            return {**as_committed([]), "bytes": 0, "lines": 0, "position": None, "content": ContentHash().form()}
-        self._sync()
-        length, content = self._file.tell(), self._content.form()
+        if self._regular:
+            self._sync()
         return {
             **as_committed([]),
-            "bytes": length,
+            "bytes": self._file.tell() if self._regular else 0,
             "lines": self._lines,
             "position": self._position,
-            "content": content,
+            "content": self._content.form(),
         }
 
     def committed_position(self) -> int | None:

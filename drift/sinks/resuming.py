@@ -328,12 +328,6 @@ class AppendingSink(ResumingSink):
                 return count
         raise self._moved(found)
 
-    def _has_no_table(self, last: Last) -> SinkError:
-        return SinkError(
-            f"{self._target} is gone, and drift_positions says that it has the items up to position {last.position}; "
-            f"bring it back, or pass resume='replace' (--on-existing replace)"
-        )
-
     def _moved(self, found: Last | None) -> SinkError:
         end = "is empty" if found is None else f"ends at position {found.position}"
         left = self._last

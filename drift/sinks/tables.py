@@ -133,7 +133,10 @@ class TableSink(AppendingSink):
                         self._ask(self._errors.delete_all, self._table)
                     return None
                 if last and self._statement is None and not (self._exists() or self._refused()):
-                    raise self._has_no_table(last)
+                    raise SinkError(
+                        f"{self._target} is gone, and drift_positions says that it has the items up to position "
+                        f"{last.position}; bring it back, or pass resume='replace' (--on-existing replace)"
+                    )
                 return last
         except self._failures as error:
             cannot, to_do = self._cannot_open

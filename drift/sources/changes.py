@@ -113,15 +113,11 @@ class _Poller:
             raise
 
     def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of an answer; see `_run`."""
-        return self._run(sql, *values).fetchall()
-
-    def _run(self, sql: str, *values: Any) -> psycopg.Cursor[Any]:
-        """Raises InputError: the server does not answer, or refuses."""
+        """The rows of an answer. Raises InputError: the server does not answer, or refuses."""
         import psycopg
 
         try:
-            return self._connection.execute(sql.encode(), values or None)  # several statements take no values, nor ()
+            return self._connection.execute(sql.encode(), values or None).fetchall()
         except psycopg.Error as error:
             raise self._unreadable(
                 error, "it needs wal_level = logical, two free replication slots, and a user that may replicate"
