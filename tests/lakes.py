@@ -53,6 +53,14 @@ class Iceberg:
 
         return load_catalog("default", **self.catalog).load_table(NAME)
 
+    def created(self, rows: pa.Table) -> None:
+        """Make the table, of these rows."""
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog("default", **self.catalog)
+        catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
+        catalog.create_table(NAME, rows.schema).append(rows)
+
     def all_rows(self) -> pa.Table:
         return self.table().scan().to_arrow()
 

@@ -39,7 +39,8 @@ def delta(
     Args:
         path: the folder of the table, or its URL.
         columns: to read, in this order; None for all.
-        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
+        payload: "dict" of column names and values, which stay columns until a function asks for one (extra `columns`);
+            a "tuple" of the values, or the "value" of the only column.
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
         version: the rows of this version are read first, and, unless `follow`, no others; None for the latest.
         follow: whether the source is live: the rows that later versions add are read too, as these appear.

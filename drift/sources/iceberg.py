@@ -42,7 +42,8 @@ def iceberg(
         table: its namespace and name, "trips.counts".
         catalog: its name in the configuration of PyIceberg, or its properties, such as {"type": "rest", "uri": ...}.
         columns: to read, in this order; None for all.
-        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
+        payload: "dict" of column names and values, which stay columns until a function asks for one (extra `columns`);
+            a "tuple" of the values, or the "value" of the only column.
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
         snapshot: the rows of the snapshot with this ID are read first, and, unless `follow`, no others; None for the
             current one.

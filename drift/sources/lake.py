@@ -11,7 +11,9 @@ error; one that only puts rows into other files says that it changes no data.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from drift.guarantees import SourceGuarantee
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 Payload = Literal["dict", "tuple", "value"]
 _POLL_S = 0.5
 _GUARANTEE = SourceGuarantee("from a position", "a version, a file and a row, until files are removed")
-BATCH_ROWS = 1 << 12
+BATCH_ROWS = 1 << 14
 
 
 class LakeFile(NamedTuple):
@@ -63,7 +65,7 @@ def lake_source(
         columns = file.columns if wanted is None else wanted
         if missing := [each for each in columns if each not in file.columns]:
             raise InputError(f"{name} has no column {missing[0]!r}; it has {', '.join(map(repr, file.columns))}")
-        return map(Maker(name, columns, payload, kind).made, without(row, file.batches(columns)))
+        return map(Maker(name, columns, payload, kind).in_columns, without(row, file.batches(columns)))
 
     return PolledSource(
         f"{shown}{', followed' if follow else ''}",
@@ -118,7 +120,7 @@ class Versions:
 
 
 class _Poller:
-    """A `Poller`: reads a version, then those after it. A mark is a version, the name of a file and number of a row."""
+    """A `Poller`: reads a version, then those after it. A mark is the number of a row among all that were read."""
 
     to_do = "correct it, leave its column out, columns=, or divert such rows: on_error='divert'"
 
@@ -132,7 +134,8 @@ class _Poller:
         self._first = self._version = table.end
         self._returned: tuple[int, str, int] = (self._first, "", 0)
         self._files: list[tuple[str, LakeFile]] | None = None  # of the version that are not read yet; None before it is
-        self._file, self._row = "", 0  # that are read
+        self._file, self._row, self._read = "", 0, 0  # that are read, and how many rows were
+        self._opened: list[tuple[int, int, str, int]] = []  # the first mark of a file, its version, name and first row
         self._rows: Iterator[list[Any]] | None = None
         self._left: list[Any] = []  # rows of the file that were read ahead
         self._skip: tuple[str, int] | None = None  # where to begin in the version
@@ -144,8 +147,8 @@ class _Poller:
                 self._left = self._next_rows()
             if self._left:
                 rows, self._left = self._left[:items_max], self._left[items_max:]
-                marks = [(self._version, self._file, self._row + at) for at in range(len(rows))]
-                self._row += len(rows)
+                marks = range(self._read, self._read + len(rows))
+                self._row, self._read = self._row + len(rows), marks.stop
                 return Fetched(rows, marks)
             if self._rows is not None:
                 self._rows = None
@@ -181,6 +184,7 @@ class _Poller:
         self._file, self._row = name, 0
         if self._skip is not None:
             self._row, self._skip = self._skip[1], None
+        self._opened.append((self._read, self._version, name, self._row))
         try:
             self._rows = self._payloads(f"{self._table.name}, {name}", file, self._row)
         except OSError as error:
@@ -202,8 +206,14 @@ class _Poller:
 
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
-            version, name, row = marks[-1]
+            version, name, row = self._place(marks[-1])
             self._returned = version, name, row + 1
+
+    def _place(self, mark: int) -> tuple[int, str, int]:
+        """The version, file and row of a mark."""
+        del self._opened[: bisect_right(self._opened, mark, key=itemgetter(0)) - 1]  # no earlier one is asked for
+        first, version, name, row = self._opened[0]
+        return version, name, row + mark - first
 
     def position(self) -> Any:
         version, name, row = self._returned
@@ -222,7 +232,7 @@ class _Poller:
             self._skip = name, row
 
     def location(self, mark: Any) -> str:
-        version, name, row = mark
+        version, name, row = self._place(mark)
         return f"version {version}, {name}, row {row + 1}"
 
     def close(self) -> None:

@@ -158,6 +158,15 @@ class Maker:
                 lambda at, error: Undecodable(str(error), self._shown(_alone(batch.slice(at, 1)))),
             )[0]
 
+    def in_columns(self, batch: pa.RecordBatch) -> Any:
+        """As `made`, of a batch whose types are known no earlier; dicts stay columns, see `resolved_payload`."""
+        if resolved_payload(self._payload, self._kind, batch.schema) == "rows":
+            try:
+                return Maker("", self._columns, "rows", None).plain(batch)
+            except InputError:  # said below, of the row that it is about
+                pass
+        return self.made(batch)
+
     def _shown(self, row: pa.RecordBatch) -> Any:
         """A row that has no payload, for people: with texts in place of the values that Python has not."""
         from drift.arrow import shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lakes import Iceberg
 
 import drift
 from drift.sources.tables import TableSource
@@ -174,20 +176,32 @@ def test_rows_of_a_lake_are_diverted_one_by_one(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"n": [1, 2, 3], "d": dates}))
     graph = drift.Graph("lake")
     graph.source("s", on_error="divert").sink("out")
-    found = [item.payload for item in drift.run(graph, {"s": drift.sources.delta(tmp_path / "t")})]
+    found, converted = (
+        [item.payload for item in drift.run(graph, {"s": drift.sources.delta(tmp_path / "t", type=kind)})]
+        for kind in (None, dict)
+    )
+    assert found == converted, "in columns and as dicts"
     assert [each.get("d") for each in found] == [[datetime.date(1970, 1, 1)], None, [datetime.date(1970, 1, 2)]]
     assert "column 'd'" in found[1]["error"] and "row 2" in found[1]["location"]
 
 
-@pytest.mark.parametrize("form", ["table", "parquet"])
+@pytest.mark.parametrize("form", ["table", "parquet", "delta", "iceberg"])
 def test_dicts_stay_columns_unless_they_are_converted_or_rows_have_no_such_type(form: str, tmp_path: Path) -> None:
+    def source(table: pa.Table, folder: Path, **more: Any) -> Any:
+        if form == "delta":
+            pytest.importorskip("deltalake").write_deltalake(folder, table)
+            return drift.sources.delta(folder, **more)
+        if form == "iceberg":
+            pytest.importorskip("pyiceberg")
+            lake = Iceberg(folder)
+            lake.created(table)
+            return lake.source(**more)
+        if form == "parquet":
+            return drift.sources.parquet(written(table, folder), **more)
+        return drift.sources.table(table, **more)
+
     def are_columns(table: pa.Table, **more: Any) -> bool:
-        source = (
-            drift.sources.parquet(written(table, tmp_path), **more)
-            if form == "parquet"
-            else drift.sources.table(table, **more)
-        )
-        reader = source.open()
+        reader = source(table, Path(mkdtemp(dir=tmp_path)), **more).open()
         found = reader.read(9)
         reader.close()
         assert list(found or ()) == [table.to_pylist(maps_as_pydicts="strict")[0]]
