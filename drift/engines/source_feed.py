@@ -23,6 +23,7 @@ from drift.sources.base import (
     Backlogged,
     Diverts,
     Ending,
+    Pausing,
     Positioned,
     Reader,
     Retaining,
@@ -240,6 +241,8 @@ class SourceFeed(Feed):
         reader = self._readers[rank]
         if not self._is_complete and isinstance(reader, Ending):
             reader.end_anew()
+        if not self._is_complete and isinstance(reader, Pausing):
+            reader.pause_at_end()
 
     def _here(self, rank: int) -> Position:
         reader, log = self._readers[rank], self._logs.get(rank)

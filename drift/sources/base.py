@@ -127,6 +127,16 @@ class Ending(Protocol):
 
 
 @runtime_checkable
+class Pausing(Protocol):
+    """A reader of what may be read on in a later run, where more has been written to it."""
+
+    def pause_at_end(self) -> bool:
+        """Leave what is not written to its end, such as half of a last line; called when it was opened and after
+        `seek`, before the first `read`. Returns whether more may be written behind its end.
+        """
+
+
+@runtime_checkable
 class Acknowledging(Protocol):
     """A reader that acknowledges released items to an external system: the offsets of a consumer group.
 

@@ -108,6 +108,7 @@ class File:
 
     Attributes:
         lines_read: the number of lines that were cut.
+        pauses: whether a later run reads on at its end.
         unreturned: what was read of the blocks and was not returned, apart from blocks that a reader has set aside.
     """
 
@@ -151,6 +152,7 @@ class File:
             self.close()
             raise
         self.grows = grows and not self._packed
+        self.pauses = False
         is_here = self._own and self.pipe is None and not self._packed and not self._storage.remote
         self._here = self._raw.fileno() if is_here else -1  # the descriptor of a file that somebody may write over
         self._changed_ns = os.fstat(self._here).st_mtime_ns if is_here else 0
@@ -191,6 +193,11 @@ class File:
             return None
         size = self._size if self._storage.remote else os.fstat(self._raw.fileno()).st_size
         return max(size - self._raw.tell(), 0), "By"
+
+    def pause_at_end(self) -> bool:
+        """Take no line that has not ended: more may be written behind it. Returns whether that can be."""
+        self.grows = self.pauses = self._here >= 0
+        return self.pauses
 
     def blocks(self) -> Iterator[Block]:
         """The blocks from the present place on; the caller says how many lines each has before it asks for the next.
@@ -331,13 +338,13 @@ class File:
             return b"", f"reading failed ({error}); look at the disk or the connection"
         if self._here >= 0:
             self._last = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._last + data)[-TAIL_BYTES:]
-        if not data and self.grows:
-            raise NothingYet(f"{self.name} has no more yet")
-        if not data and self._here >= 0:
+        if not data and self._here >= 0 and (self.pauses or not self.grows):
             at_end = os.fstat(self._here)
             is_same = (at_end.st_size, at_end.st_mtime_ns) == (self._size, self._changed_ns)
             if not is_same and at_end.st_size <= self._size:  # one that is longer has more behind what was read
                 return b"", self._written_over(at_end.st_size)
+        if not data and self.grows:
+            raise NothingYet(f"{self.name} has no more yet")
         if not data and self.pipe is None:
             self.ended_at = self._raw.tell()
         return data, ""

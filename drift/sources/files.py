@@ -259,6 +259,8 @@ class _FileReader:
                     self._go_back()
                     if self._file.pipe is not None:
                         return []
+                    if self._file.pauses:
+                        return None
                 raise
             if batch is None and self._to_skip:
                 raise self._position_lost()
@@ -315,6 +317,9 @@ class _FileReader:
 
     def _position_lost(self) -> InputError:
         return position_lost(self._file.name, "an item after the start of a line", f"it has {self._to_skip} fewer")
+
+    def pause_at_end(self) -> bool:
+        return self._file.pause_at_end()
 
     def complete(self) -> None:
         """The file grows no more: its end is the end."""

@@ -18,7 +18,7 @@ import xxhash
 
 from drift.guarantees import SourceGuarantee
 from drift.places import Files, Storage, is_named
-from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source, TakesSchema
+from drift.sources.base import Diverting, Diverts, Pausing, Positioned, Reader, Source, TakesSchema
 from drift.sources.followed import FollowedReader, is_marked
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
@@ -129,17 +129,33 @@ class ManyReader:
         self._changed = xxhash.xxh3_128()  # what their marks have of changes
         self._content = ""  # one hash of their contents, but for the last ones:
         self._unhashed: list[str] = []  # which nobody has asked for
+        self._pauses = False
+        self._ends_in_file = False  # whether the end of the present file is that of what is there now
 
     def read(self, items_max: int) -> list[Any] | None:
         while self._at < len(self._names):
             if self._reader is None:
                 self._reader = self._open_one(self._names[self._at])
+                self._pause_in_last()
             payloads = self._reader.read(items_max)
             if payloads is not None:
                 return payloads
+            if self._ends_in_file:
+                return None
             self.close()
             self._pass()
         return None
+
+    def pause_at_end(self) -> bool:
+        """The last file may be written on, if it is one of lines."""
+        self._pauses = True
+        self._pause_in_last()
+        return True
+
+    def _pause_in_last(self) -> None:
+        reader = self._reader
+        if reader is not None and self._pauses and self._at + 1 == len(self._names):
+            self._ends_in_file = isinstance(reader, Pausing) and reader.pause_at_end()
 
     def _pass(self) -> None:
         """The present file was read to its end."""

@@ -363,6 +363,40 @@ def test_a_followed_file_and_a_batch_of_it_go_on_with_each_other(many: bool, tmp
         drift.run(passed(), {"s": drift.sources.jsonl(path, follow=True)}, state=tmp_path / "state")
 
 
+LINED: dict[str, tuple[Callable[..., Any], str, Callable[[int], str]]] = {
+    "text": (drift.sources.text, "", lambda n: f"{n * 111}\n"),
+    "jsonl": (drift.sources.jsonl, "", lambda n: f"{n * 111}\r\n"),
+    "rows": (lambda path: drift.sources.jsonl(path, schema={"k": int}), "", lambda n: f'{{"k": {n * 111}}}\n'),
+    "csv": (drift.sources.csv, "k,note\n", lambda n: f'{n * 111},"a\nb"\n'),
+}
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("name", LINED)
+def test_a_line_that_is_written_in_parts_comes_whole_with_the_call_behind_its_end(
+    name: str, many: bool, tmp_path: Path
+) -> None:
+    kind, head, line = LINED[name]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    written = (head + "".join(map(line, range(1, 5)))).encode()
+    source = lambda: kind(folder if many else folder / "1")  # noqa: E731
+    (folder / "1").write_bytes(b"")
+    got: list[Any] = []
+    for end in range(len(head), len(written), 3):
+        (folder / "1").write_bytes(written[:end])
+        got += called(source(), tmp_path / "state", complete=False)[0]
+    (folder / "1").write_bytes(written[:-1].rstrip())  # the last line has no end
+    got += called(source(), tmp_path / "state", complete=False)[0]
+    assert len(got) == 3
+    if many:  # nor will it have one: another file was begun
+        (folder / "2").write_bytes(head.encode() + line(5).encode())
+        got += called(source(), tmp_path / "state", complete=False)[0]
+        assert len(got) == 5
+    got += called(source(), tmp_path / "state")[0]
+    assert got == called(source(), tmp_path / "whole")[0] and len(got) == (5 if many else 4)
+
+
 # Several sources, and what is held.
 
 
