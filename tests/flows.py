@@ -61,6 +61,17 @@ def timed_outputs(
     return expected
 
 
+def outcome(run: drift.Run) -> tuple[list[Any], str, str]:
+    """The items of a run, the error of a function that ended it, if one did, and the digest."""
+    items: list[Any] = []
+    error = ""
+    try:
+        items.extend(run)
+    except drift.StepError as raised:
+        error = str(raised)
+    return items, error, run.digest
+
+
 def check_over_zeromq(flows: Sequence[Callable[..., Any]], inputs: dict[str, Sequence[Any]]) -> None:
     """Several functions from streams to a stream give the same over zeromq: in one graph, so by one start of it."""
     graph = drift.Graph("flows")

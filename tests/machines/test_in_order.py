@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flows import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -175,15 +176,8 @@ def test_a_filter_behind_maps_leaves_in_what_is_true_up_to_a_call_that_raises(ba
     graph = drift.Graph("filtered")
     graph.source("in").map(lambda n: n - 1).map(lambda n: n + 1).filter(sure).map(lambda n: -n).sink("out")
     runs = [drift.run(graph, {"in": range(24)}, engine=name, batch_items=4) for name in ("local", "reference")]
-    found = []
-    for run in runs:
-        items: list[Any] = []
-        try:
-            items += (item.payload for item in run)
-        except drift.StepError as error:
-            items.append(str(error))
-        found.append((items, run.digest))
-    assert found[0] == found[1] and found[0][0][:3] == [-4, -5, -6]
+    found = list(map(outcome, runs))
+    assert found[0] == found[1] and [item.payload for item in found[0][0][:3]] == [-4, -5, -6]
 
 
 def stateful() -> drift.Graph:
@@ -247,16 +241,8 @@ def test_keys_of_several_types_and_calls_that_raise_give_what_the_reference_give
     numbers.scan(key, 0, step).sink("counts")
     numbers.group(key, 2).sink("pairs")
     given_items = list(enumerate([0, 0, *keys]))
-    runs = [drift.run(graph, {"in": given_items}, engine=engine) for engine in ("local", "reference")]
-    outputs = []
-    for run in runs:
-        items: list[Any] = []
-        try:
-            items += ((item.sink, item.payload) for item in run)
-        except drift.StepError as error:
-            items.append(str(error))
-        outputs.append((items, run.digest))
-    assert outputs[0] == outputs[1]
+    found, expected = (outcome(drift.run(graph, {"in": given_items}, engine=name)) for name in ("local", "reference"))
+    assert found == expected
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 16, 17])

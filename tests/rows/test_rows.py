@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from flows import ZEROMQ
+from flows import ZEROMQ, outcome
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -290,15 +290,6 @@ def of_steps(steps: list[tuple[str, int]], policy: Any = None) -> drift.Graph:
         rows = STEPS[name](rows, number)
     rows.sink("out")
     return graph
-
-
-def outcome(run: drift.Run) -> tuple[list[Any], str]:
-    items: list[Any] = []
-    try:
-        items.extend(run)
-    except StepError as error:
-        return items, str(error)
-    return items, run.digest
 
 
 chains = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9)), min_size=2, max_size=5)
