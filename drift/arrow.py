@@ -98,7 +98,7 @@ def python_values(column: pa.Array) -> list[Any]:
             values[at] = None
         return values
     found: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-    return _in_utc(found, kind) if _has_zone(kind) else found
+    return list(map(_with_utc, found)) if has_zone(kind) else found
 
 
 def check_schema(name: str, schema: pa.Schema) -> None:
@@ -248,21 +248,13 @@ def common(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _has_zone(kind: pa.DataType) -> bool:
-    """Whether a type contains timestamps with a zone (UTC after the cast)."""
-    if _kinds.is_timestamp(kind):
-        return kind.tz is not None
-    return any(_has_zone(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def _in_utc(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """Values whose zone is Python's own UTC, whichever zone library Arrow uses."""
-    if _kinds.is_timestamp(kind):
-        return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in values]
-    return [_with_utc(value) for value in values]
+def has_zone(kind: pa.DataType) -> bool:
+    """Whether a type contains timestamps with a zone."""
+    return any(_kinds.is_timestamp(each) and each.tz is not None for each in inside(kind))
 
 
 def _with_utc(value: Any) -> Any:
+    """A value whose zone is Python's own UTC, whichever zone library Arrow uses."""
     if isinstance(value, datetime.datetime):
         return value if value.tzinfo is None else value.replace(tzinfo=datetime.UTC)
     if isinstance(value, list):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drift.arrow import inside
+from drift.arrow import has_zone, inside
 from drift_graph.errors import PayloadError
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ def in_pandas(table: pa.Table) -> pandas.DataFrame:
     try:
         frame = table.drop_columns(list(apart.values())).to_pandas()
         for at, name in apart.items():
-            as_moments = any(_kinds.is_timestamp(each) and each.tz is not None for each in inside(table[name].type))
-            made = table[name].to_pandas(integer_object_nulls=True, timestamp_as_object=as_moments)
-            frame.insert(at, name, made)
+            as_moments = has_zone(table[name].type)
+            frame.insert(at, name, table[name].to_pandas(integer_object_nulls=True, timestamp_as_object=as_moments))
     except pa.ArrowException as error:
         raise _refused("pandas", table, str(error)) from None
     return frame

@@ -40,32 +40,29 @@ def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> lis
     Raises:
         PayloadError: a payload has no such fields, or other types in them.
     """
-    names = [field.name for field in columns]
-    return [_array(values, field, of) for field, values in zip(columns, values_of(payloads, names, of))]
+    values = values_of(payloads, [field.name for field in columns], of)
+    return [_array(each, field.name, field.type, of, field.nullable) for field, each in zip(columns, values)]
 
 
-def _array(values: list[Any], field: pa.Field, of: str, *, is_there: bool = False) -> pa.Array:
-    """Values as a column of a type; of a column that `is_there` already integers are no floats."""
+def _array(
+    values: list[Any], name: str, kind: pa.DataType | None, of: str, takes_none: bool = True, takes_floats: bool = True
+) -> pa.Array:
+    """Values as a column of a type, or of their own if that is None; `takes_floats` is for one of integers."""
     try:
-        if is_there and pa.types.is_integer(field.type) and float in set(map(type, values)):
+        if not takes_floats and pa.types.is_integer(kind) and float in set(map(type, values)):
             raise TypeError("a float")
-        column = stored(values, field.type)
-        if column.null_count and not field.nullable:
+        column = stored(values, kind)
+        if column.null_count and not takes_none:
             raise TypeError("None, where it takes no nulls")
         return column
     except REFUSED as error:
-        raise PayloadError(
-            f"{of!r}: column {field.name!r} is {field.type}, and a payload has something else: {error}; declare a type "
-            f"that holds all values, or map them",
-            step=of,
-        ) from None
-
-
-def _inferred(values: list[Any], name: str, of: str) -> pa.Array:
-    try:
-        return stored(values)
-    except REFUSED as error:
-        raise PayloadError(f"{of!r}: no one type holds the values of {name!r}: {error}; {DECLARE}", step=of) from None
+        why = f"no one type holds the values of {name!r}: {error}; {DECLARE}"
+        if kind is not None:
+            why = (
+                f"column {name!r} is {kind}, and a payload has something else: {error}; declare a type that holds all "
+            )
+            why += "values, or map them"
+        raise PayloadError(f"{of!r}: {why}", step=of) from None
 
 
 class Tables:
@@ -89,7 +86,8 @@ class Tables:
         self._of = of
         self._names = None if wanted is None else list(wanted)
         self._there = types or {}
-        self._types = {**(wanted if isinstance(wanted, Mapping) else {}), **self._there}
+        self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
+        self._there = types or {}
         self._forms: set[Any] = set()  # the one that all payloads have
         self.batches: list[pa.Table] = []
 
@@ -107,17 +105,12 @@ class Tables:
             refuse_other_fields(other, names, self._of)
         arrays = dict(items)
         for name, values in zip(names, values_of(payloads, names, self._of)):
-            kind = self._types.get(_column_name(name, items))
-            self._put(
-                arrays,
-                items,
-                name,
-                _inferred(values, name, self._of) if kind is None else self._array(values, name, kind),
-            )
+            self._put(arrays, items, name, values)
         self.batches.append(pa.table(arrays))
 
-    def _put(self, arrays: dict[str, pa.Array], items: Mapping[str, pa.Array], name: str, column: pa.Array) -> None:
-        named = _column_name(name, items)
+    def _put(self, arrays: dict[str, pa.Array], items: Mapping[str, pa.Array], name: str, values: Any) -> None:
+        """Add the column of a field, of its values or of a column; what that has not goes through Python, as values."""
+        named = f"payload.{name}" if name in items else name
         try:
             named.encode()
         except UnicodeEncodeError:
@@ -126,7 +119,17 @@ class Tables:
             ) from None
         if named in arrays:
             raise PayloadError(f"{self._of!r}: two fields would be the column {named!r}; rename one", step=self._of)
-        arrays[named] = column
+        kind = self._there.get(named, self._types.get(name))
+        if isinstance(values, pa.Array):
+            if kind is None:
+                arrays[named] = common_column(values)
+                return
+            if common(values.type) == common(kind) and not any(map(pa.types.is_float16, inside(kind))):
+                with suppress(pa.ArrowException):  # it has not all digits of a time
+                    arrays[named] = without_views(values).cast(kind)
+                    return
+            values = python_values(values)
+        arrays[named] = _array(values, name, kind, self._of, takes_floats=named not in self._there)
 
     def _add_rows(self, items: Mapping[str, pa.Array], rows: pa.RecordBatch) -> None:
         arrays, known = dict(items), rows.schema.names
@@ -135,30 +138,14 @@ class Tables:
             refuse_other_fields(rows.slice(0, 1).to_pylist(), known, self._of)
         for name in known if self._names is None else self._names:
             column = rows.column(name) if name in known else pa.nulls(rows.num_rows)
-            kind = self._types.get(_column_name(name, items))
-            column = common_column(column) if kind is None else self._declared(column, name, kind)
             self._put(arrays, items, name, column)
         self.batches.append(pa.table(arrays))
-
-    def _declared(self, column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-        """A column with the declared type; what another kind of type holds goes through Python, as values do."""
-        if common(column.type) == common(kind) and not any(map(pa.types.is_float16, inside(kind))):
-            with suppress(pa.ArrowException):  # it has not all digits of a time
-                return without_views(column).cast(kind)
-        return self._array(python_values(column), name, kind)
-
-    def _array(self, values: list[Any], name: str, kind: pa.DataType) -> pa.Array:
-        return _array(values, pa.field(name, kind), self._of, is_there=name in self._there)
 
     def table(self) -> pa.Table:
         """All of them. Raises PayloadError: a field has values of types that no column holds."""
         if not self.batches:
             return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
         return joined_tables(self.batches, self._of)
-
-
-def _column_name(field: str, items: Mapping[str, pa.Array]) -> str:
-    return f"payload.{field}" if field in items else field
 
 
 def joined_tables(tables: Sequence[pa.Table], of: str, *, written: bool = False) -> pa.Table:

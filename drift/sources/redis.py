@@ -73,7 +73,8 @@ def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: b
     removals = _Removals()
     if start == "0":
         removals.begin(info)
-    return _Poller(client, stream, field, newest if start == "$" else start, newest if until_end else None, removals)
+    behind, end = newest if start == "$" else start, newest if until_end else None
+    return _Poller(client, stream, field, behind, end, removals, info.get("entries-added", 0 if not info else None))
 
 
 def _info(client: redis_client.Redis, stream: str) -> dict[str, Any]:
@@ -130,36 +131,6 @@ class _Removals:
         return max(lost, 0)
 
 
-#: Counts so many entries behind an ID, up to another one: how many, the last of them, and how many the stream ever had.
-_COUNT = """
-local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
-local info, added = redis.call('XINFO', 'STREAM', KEYS[1]), -1
-for at = 1, #info, 2 do
-    if info[at] == 'entries-added' then added = info[at + 1] end
-end
-return {#found, #found > 0 and found[#found][1] or ARGV[1], added}
-"""
-_COUNTED_AT_ONCE = 10_000
-
-
-class _Counting:
-    """Entries that are counted, up to an ID.
-
-    Args:
-        start: the ID of the last entry that was returned.
-
-    Attributes:
-        counted_to: the ID.
-        entries: how many were returned or counted.
-        added: how many entries the stream had ever had when all were counted; None until then.
-    """
-
-    def __init__(self, start: str, returned: int) -> None:
-        self.counted_to = start
-        self.entries = returned
-        self.added: int | None = None
-
-
 class _Poller:
     """Reads entries behind an ID, up to another ID if there is one."""
 
@@ -171,6 +142,7 @@ class _Poller:
         start: str,
         end: str | None,
         removals: _Removals,
+        added: int | None,
     ) -> None:
         self._client = client
         self._stream = stream
@@ -178,9 +150,9 @@ class _Poller:
         self._fetched = self._returned = start
         self._entries_returned = 0
         self._removals = removals
+        self._added = self._present_added = added  # how many entries were ever added, up to the end
         self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched
         self._end = self._present_end = self._lasting_end = end
-        self._counting: _Counting | None = None
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         import redis
@@ -224,31 +196,26 @@ class _Poller:
             self._returned = marks[-1]
             self._entries_returned += len(marks)
 
+    def _passed(self) -> int | None:
+        """How many entries were ever added up to the last that was returned; None where that is not known."""
+        passed, fetched = self._reached
+        return None if passed is None else passed - (fetched - self._entries_returned)
+
     def backlog(self) -> tuple[int, str] | None:
-        """Not known until the server has counted, some at each call, nor from a server before 7.0."""
+        """Not known of a server before 7.0, nor, until all is read, behind an ID to begin at, or a deleted one."""
         import redis
 
-        counting = self._counting = self._counting or _Counting(self._returned, self._entries_returned)
+        passed, added = self._passed(), self._added
         try:
-            if counting.added is None:
-                count = self._client.register_script(_COUNT)
-                found: Any = count([self._stream], [counting.counted_to, self._end or "+", _COUNTED_AT_ONCE])
-                counting.entries += found[0]
-                counting.counted_to = found[1].decode()
-                if found[0] == _COUNTED_AT_ONCE or found[2] < 0:
-                    return None
-                counting.added = int(found[2])
-            info: Any = self._client.xinfo_stream(self._stream) if self._end is None else None
+            if self._end is None:
+                added = _info(self._client, self._stream).get("entries-added")
         except redis.RedisError:  # which reading tells of
             return None
-        since = info["entries-added"] - counting.added if info is not None else 0
-        return max(counting.entries + since - self._entries_returned, 0), "{item}"
+        return None if passed is None or added is None else (max(added - passed, 0), "{item}")
 
     def position(self) -> Any:
-        passed, fetched = self._reached
-        if passed is not None:
-            passed -= fetched - self._entries_returned
-        return position_of("redis", behind=self._returned, end=self._lasting_end, passed=passed)
+        end, passed = self._lasting_end, self._passed()
+        return position_of("redis", behind=self._returned, end=end, passed=passed, added=self._added)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended; one that did not end, where the stream ends now."""
@@ -273,9 +240,11 @@ class _Poller:
         self._fetched = self._returned = behind
         if self._end is not None:
             self._end = self._lasting_end = end or self._present_end
+            self._added = position.get("added") if end else self._added
 
     def end_anew(self) -> None:
         self._end, self._lasting_end = self._present_end, None
+        self._added = self._present_added
 
     def location(self, mark: Any) -> str:
         return f"stream {self._stream!r}, entry {mark}"
