@@ -7,7 +7,7 @@ is that of its column, by its type as psycopg reads it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 _EPOCH_MS = 946_684_800_000  # 2000-01-01, from which Postgres counts
@@ -46,9 +46,14 @@ class Table(NamedTuple):
 
 
 class Messages:
-    """Reads messages one after the other, and remembers what they say of the tables."""
+    """Reads messages one after the other, and remembers what they say of the tables.
 
-    def __init__(self) -> None:
+    Args:
+        bases: for each type that is a domain the one that it is over, by their numbers.
+    """
+
+    def __init__(self, bases: Mapping[int, int]) -> None:
+        self._bases = bases
         self._tables: dict[int, Table] = {}
         self._commit = self._time = self._number = 0
 
@@ -71,6 +76,8 @@ class Messages:
             for _ in range(message.take("H")):
                 is_key = bool(message.take("B") & 1)
                 column, type_number, _ = message.text(), *message.take_all("Ii")
+                while type_number in self._bases:
+                    type_number = self._bases[type_number]
                 columns.append((column, type_number, is_key))
             self._tables[number] = Table(name, columns)
         elif kind == "T":

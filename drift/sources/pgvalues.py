@@ -5,7 +5,9 @@ queries and through changes; one that Python has no equal for is an error, never
 
 Why: each setting by which Postgres writes or computes a value otherwise is set when a connection is made. Intervals are
 read here: psycopg makes 30 days of a month, 365 of a year and nothing of 'infinity', and reads none of changes, which
-have no connection.
+have no connection. JSON is read as that of files is: psycopg takes the last of two equal keys, and infinity for 1e400.
+Addresses and ranges, of which psycopg makes objects that are no payloads, are texts, as are all types that it does not
+know.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ _SETTINGS = (
 )
 #: As `intervalstyle = 'postgres'` writes them.
 _INTERVAL = re.compile(r"(?=.)(?:([-+]?\d+) days? ?)?(?:([-+]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
+
+
+_AS_TEXT = (
+    "inet", "cidr", "int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange", "int4multirange",
+    "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange",
+)  # fmt: skip
 
 
 def connected(url: str) -> psycopg.Connection[Any]:
@@ -53,6 +61,18 @@ class _Context:
 def _adapters() -> AdaptersMap:
     import psycopg
     from psycopg.adapt import AdaptersMap, Loader
+    from psycopg.types.string import TextLoader
+
+    from drift.sources.json_values import NO_JSON, Values, why_none
+
+    json = Values()
+
+    class Json(Loader):
+        def load(self, data: Any) -> Any:
+            try:
+                return json(bytes(data))
+            except NO_JSON as error:
+                raise psycopg.DataError(why_none(error, bytes(data))) from None
 
     class Interval(Loader):
         def load(self, data: Any) -> timedelta:
@@ -72,6 +92,10 @@ def _adapters() -> AdaptersMap:
 
     adapters = AdaptersMap(psycopg.adapters)
     adapters.register_loader("interval", Interval)
+    for name in ("json", "jsonb"):
+        adapters.register_loader(name, Json)
+    for name in _AS_TEXT:
+        adapters.register_loader(name, TextLoader)
     return adapters
 
 

@@ -158,6 +158,45 @@ def test_values_are_those_of_their_columns_and_what_is_none_of_python_is_diverte
 
 
 @pytest.mark.parametrize(
+    "kind, text, value",
+    [
+        ("inet", "10.0.0.1/8", "10.0.0.1/8"), ("inet[]", "{::1,NULL}", ["::1", None]),
+        ("cidr", "10.0.0.0/8", "10.0.0.0/8"), ("int4range", "(1,5]", "[2,6)"), ("int4multirange", "{[1,2)}", "{[1,2)}"),
+        ("tstzrange", "[2024-01-01 00:00+00,infinity)", '["2024-01-01 00:00:00+00",infinity)'),
+        ("json", '{"a": [1, 1.5, 12345678901234567890123]}', {"a": [1, 1.5, 12345678901234567890123]}),
+        ("whole", "5", 5), ("small", "5", 5),
+    ],
+)  # fmt: skip
+def test_a_column_has_the_values_of_its_type_in_rows_and_in_changes(
+    postgres_url: str, kind: str, text: str, value: Any
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:  # domains, one over the other
+        connection.execute("create domain whole as int check (value > 0)")
+        connection.execute("create domain small as whole check (value < 10)")
+    try:
+        with table(postgres_url, f"id int primary key, v {kind}") as (name, connection):
+            connection.execute(f"insert into {name} values (1, '{text}')".encode())
+            rows = all_of(sources.postgres(postgres_url, f"select * from {name}", key="id"))
+            changes = all_of(sources.postgres_changes(postgres_url, name, slot=name, until_end=True))
+            assert rows == [{"id": 1, "v": value}] == [change["row"] for change in changes]
+    finally:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("drop domain small; drop domain whole")
+
+
+@pytest.mark.parametrize("text, why", [('{"a": 1, "a": 2}', "the key 'a' is there twice"), ("[1e400]", "out of range")])
+def test_json_that_no_file_could_have_is_refused_in_rows_and_in_changes(postgres_url: str, text: str, why: str) -> None:
+    with table(postgres_url, "id int primary key, v json") as (name, connection):
+        connection.execute(f"insert into {name} values (1, '{text}')".encode())
+        for source in (
+            sources.postgres(postgres_url, f"select * from {name}", key="id"),
+            sources.postgres_changes(postgres_url, name, slot=name, until_end=True),
+        ):
+            read, error = drained(source)
+            assert read == [] and why in str(error)
+
+
+@pytest.mark.parametrize(
     "column, kind, value",
     [
         ("until", "timestamptz", "infinity"), ("since", "timestamptz", "0044-03-15 00:00:00+00 BC"),
