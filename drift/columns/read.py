@@ -21,7 +21,7 @@ from drift_graph.errors import GraphError, InputError, SettingsError
 
 #: From rows in any form to rows in columns; it raises InputError if one of them cannot be made.
 Make = Callable[[Sequence[Any]], Frame]
-#: The same from columns of cells.
+#: The same from columns of texts.
 OfColumns = Callable[[Sequence[Sequence[str] | pl.Series]], Frame]
 
 
@@ -41,21 +41,14 @@ def no_value(what: str, name: str, kind: Any, value: Any, why: object) -> InputE
     return InputError(f"the {what} {name!r} has {value!r:.80}, which is no {kind}: {why}")
 
 
-def of_cells(source: str, fields: Fields) -> tuple[Make, OfColumns]:
-    """From rows of texts, one for each field, and from columns of texts; an empty one is None, except in a text field.
+def of_cells(source: str, fields: Fields) -> OfColumns:
+    """From columns of texts, one for each field; an empty text is None, except in a text field.
 
     Raises:
         SettingsError: a field has a type that no text is read as.
     """
     readers = [_reader(source, name, kind) for name, kind in fields]
-
-    def of_columns(columns: Sequence[Sequence[str] | pl.Series]) -> Frame:
-        return Frame(pl.DataFrame([read(cells) for read, cells in zip(readers, columns)]))
-
-    def make(rows: Sequence[Sequence[str]]) -> Frame:
-        return of_columns(list(zip(*rows)) if rows else [()] * len(fields))
-
-    return make, of_columns
+    return lambda columns: Frame(pl.DataFrame([read(cells) for read, cells in zip(readers, columns)]))
 
 
 def of_tuples(fields: Fields) -> Make:

@@ -20,8 +20,11 @@ from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
-    from drift.columns.read import Make, OfColumns
+    from drift.columns.read import OfColumns
     from drift.columns.rows import Frame
+
+
+Make = Callable[[Sequence[Sequence[str]]], Any]
 
 
 class Typed(NamedTuple):
@@ -29,12 +32,10 @@ class Typed(NamedTuple):
 
     Attributes:
         names: of the columns that are taken.
-        make: from the cells of these.
-        of_columns: the same from columns of cells.
+        of_columns: from the texts of these.
     """
 
     names: Sequence[str]
-    make: Make
     of_columns: OfColumns
 
     def places(
@@ -138,11 +139,13 @@ def rows_of(
             f"and give that, or pass columns= if they have none"
         )
     at_once: AtOnce | None = None
+    make: Make | None = None
     fault: InputError | None = None
     row: list[str] | _Refused | None = []
     while row is not None and fault is None:
         if header is not None:  # no row is incomplete here
-            at_once = at_once or _at_once(file, header, convert, typed, parameters)
+            make = make or _maker(file, header, convert, typed)
+            at_once = at_once or _at_once(file, header, make, typed, parameters)
             for made in blocks.at_once(at_once):
                 lines.number = file.lines_read
                 yield made
@@ -182,8 +185,6 @@ def rows_of(
             elif row and header is not None:
                 bad = _misfit(file.name, header, row, start)
                 good: list[Any] = [_Pending(start, row)] * (bad is None)
-                if good and typed is None:
-                    good, bad = _dicts(file.name, header, [row], start, convert)
                 if bad is not None and not file.diverts_as:
                     fault = bad
                     break
@@ -199,8 +200,9 @@ def rows_of(
             lines.diverted.clear()
             if lines.at_end:
                 break
-        if typed is not None and header is not None:
-            payloads, bad = _converted(file, header, batch.payloads, typed)
+        if header is not None:
+            make = make or _maker(file, header, convert, typed)
+            payloads, bad = _converted(file, batch.payloads, make)
             batch, fault = ReadLines(payloads, ends[: len(payloads)]), bad or fault
         yield batch
     if fault is not None:
@@ -212,12 +214,12 @@ def rows_of(
 def _at_once(
     file: File,
     header: Sequence[str],
-    convert: Mapping[str, Callable[[str], Any]],
+    make: Make,
     typed: Typed | None,
     parameters: Mapping[str, Any],
 ) -> AtOnce:
     """Makes payloads of a block of complete rows without a fault; see `Blocks`."""
-    cells, places = None, typed.places(file.name, header) if typed is not None else ()
+    cells = None
     if typed is not None and file.lines.name == "utf-8":
         from drift.columns.cells import Cells
 
@@ -246,10 +248,7 @@ def _at_once(
             rows = [row for row in rows if row]
         if set(map(len, rows)) != {len(header)}:
             return None
-        payloads, fault = (
-            _dicts(file.name, header, rows, 0, convert) if typed is None else (typed.make(_cells(rows, places)), None)
-        )
-        return ReadLines(payloads, [*ends[: len(rows) - 1], len(lines)]) if fault is None else None
+        return ReadLines(make(rows), [*ends[: len(rows) - 1], len(lines)])
 
     return made
 
@@ -275,43 +274,41 @@ def _misfit(file: str, header: Sequence[str], row: list[str], line: int) -> Inpu
     )
 
 
-def _cells(rows: Sequence[Sequence[str]], places: Sequence[int]) -> Sequence[Sequence[str]]:
-    return [[row[at] for at in places] for row in rows]
+def _maker(file: File, header: Sequence[str], convert: Mapping[str, Callable[[str], Any]], typed: Typed | None) -> Make:
+    """From rows their payloads: columns where they are typed, or dicts. It raises InputError if one has none."""
+    if typed is not None:
+        of_columns, places = typed.of_columns, typed.places(file.name, header)
+        return lambda rows: of_columns([[row[at] for row in rows] for at in places])
+
+    def make(rows: Sequence[Sequence[str]]) -> Any:
+        payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
+        for payload in payloads if convert else ():
+            for name, function in convert.items():
+                try:
+                    payload[name] = function(payload[name])
+                except Exception as error:
+                    raise InputError(
+                        f"column {name!r} has {payload[name]!r:.80}, for which its convert function raised "
+                        f"{type(error).__name__}: {error}"
+                    ) from error
+        return payloads
+
+    return make
 
 
-def _converted(file: File, header: Sequence[str], payloads: list[Any], typed: Typed) -> tuple[Any, InputError | None]:
-    """The pending rows as columns, up to the first that cannot be converted; or as dicts where others are diverted
-    among them.
-    """
+def _converted(file: File, payloads: list[Any], make: Make) -> tuple[Any, InputError | None]:
+    """The pending rows as payloads, up to the first that has none; others are diverted among them."""
     pending = [each for each in payloads if type(each) is _Pending]
 
     def divert(at: int, error: InputError) -> Any:
         return file.divert(pending[at].line, str(error), pending[at].row)
 
-    cells = _cells([each.row for each in pending], typed.places(file.name, header))
-    made, fault = made_of(typed.make, cells, divert if file.diverts_as else None)
-    if fault is not None:
-        return made, InputError(f"{file.name}, line {pending[fault.at].line}: {fault.error}")
+    made, bad = made_of(make, [each.row for each in pending], divert if file.diverts_as else None)
+    if bad is not None:
+        fault = InputError(f"{file.name}, line {pending[bad.at].line}: {bad.error}")
+        fault.__cause__ = bad.error.__cause__
+        return made, fault
     following = iter(made)
     return made if len(made) == len(payloads) else [
         next(following) if type(each) is _Pending else each for each in payloads
     ], None
-
-
-def _dicts(
-    file: str, header: Sequence[str], rows: list[list[str]], line: int, convert: Mapping[str, Callable[[str], Any]]
-) -> tuple[list[dict[str, Any]], InputError | None]:
-    """Rows as dicts, up to the first that cannot be converted; `line` is the number of the first."""
-    payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
-    for at, payload in enumerate(payloads if convert else ()):
-        for name, function in convert.items():
-            try:
-                payload[name] = function(payload[name])
-            except Exception as error:
-                fault = InputError(
-                    f"{file}, line {line + at}: column {name!r} has {payload[name]!r:.80}, for which its convert "
-                    f"function raised {type(error).__name__}: {error}"
-                )
-                fault.__cause__ = error
-                return payloads[:at], fault
-    return payloads, None

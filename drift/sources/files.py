@@ -163,7 +163,7 @@ def csv(
         from drift.columns.read import checked_schema, of_cells
 
         fields = checked_schema("csv", schema)
-        made = Typed([name for name, _ in fields], *of_cells("csv", fields))
+        made = Typed([name for name, _ in fields], of_cells("csv", fields))
         if columns is not None:
             made.places("csv", columns, SettingsError)
 
