@@ -114,6 +114,6 @@ def engine_kind(name: str) -> EngineKind:
     Raises:
         SettingsError: no engine has it.
     """
-    if name not in _kinds:
+    if not isinstance(name, str) or name not in _kinds:
         raise SettingsError(f"engine={name!r}; there are {', '.join(_kinds)}")
     return _kinds[name]

@@ -78,7 +78,7 @@ def decoder(function: str, decode: str | Decode, type: Any) -> Decode:
     except TypeError as error:
         raise SettingsError(f"{function} type={type!r:.80}: {error}") from None
     made: dict[str, Decode] = {"bytes": bytes, "text": bytes.decode, "json": from_json}
-    if decode not in made:
+    if not isinstance(decode, str) or decode not in made:
         raise SettingsError(f"{function} decode={decode!r:.80} is neither {', '.join(map(repr, made))}")
     return made[decode]
 

@@ -3,18 +3,22 @@
 Invariant: a function or class with `called` that is called with arguments which its signature does not have raises a
 `CallError`, whatever they are, and its body has not begun. A call that fits costs nothing more than one call.
 
+An argument of another type than the signature says raises one too, if the body can do nothing with it.
+
 Why: Python binds arguments before the body has a frame, so a TypeError with no frame below the call is of the binding.
+Types are compared where the body has failed, so no call that works costs more or is refused.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from drift_graph.errors import CallError
-from drift_graph.functions import caller
+from drift_graph.functions import caller, safe_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -168,6 +172,51 @@ def _error_of(function: Callable[..., Any], shown: str, given: dict[str, Any], e
     return CallError(f"{shown}: {said} (at {caller()}){''.join(hints)}; it takes {', '.join(named) or 'nothing'}")
 
 
+def _misfit(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> str | None:
+    """The first argument whose type is none of those that the signature names; None if there is none."""
+    signature = inspect.signature(function)
+    for name, value in signature.bind(*given, **named).arguments.items():
+        parameter = signature.parameters[name]
+        written = parameter.annotation
+        if not isinstance(written, str):
+            written = "Any" if written is parameter.empty else inspect.formatannotation(written)
+        if parameter.kind not in _ANY and not _is_of(written, value, getattr(function, "__globals__", {})):
+            return f"{name}: {written}, not {safe_text(repr, value, 80)}"
+    return None
+
+
+def _is_of(written: str, value: object, names: Mapping[str, Any]) -> bool:
+    """Whether a value may be of a type, as annotations write it; what is not known of a type is taken to fit."""
+    alternatives = _cut(written, "|")
+    if len(alternatives) > 1:
+        return any(_is_of(each, value, names) for each in alternatives)
+    head, _, inside = written.strip().strip("'").partition("[")
+    parts = _cut(inside.removesuffix("]"), ",")
+    if head in ("None", "Any", "Callable"):
+        return {"None": value is None, "Any": True, "Callable": callable(value)}[head]
+    if head in ("int", "float", "bool"):
+        return type(value) in {"int": (int,), "float": (int, float), "bool": (bool,)}[head]
+    if head in ("Sequence", "Iterable"):
+        fits = isinstance(value, Sequence if head == "Sequence" else Iterable) and not isinstance(value, (str, bytes))
+        return fits and (not isinstance(value, (list, tuple)) or all(_is_of(parts[0], each, names) for each in value))
+    if head == "Mapping":
+        return isinstance(value, Mapping) and all(_is_of(parts[0], each, names) for each in value)
+    kind = {"str": str, "bytes": bytes, "os.PathLike": os.PathLike, "Literal": str}.get(head, names.get(head))
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _cut(written: str, by: str) -> list[str]:
+    """The parts of a text between the separators that are in no brackets."""
+    parts, depth = [""], 0
+    for each in written:
+        depth += (each in "[(") - (each in "])")
+        if each == by and not depth:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return [each.strip() for each in parts]
+
+
 def called(what: F) -> F:
     """A function, or a class with its constructor and its public methods, that raises `CallError` as said above.
 
@@ -198,9 +247,13 @@ def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
     def checked(*given: Any, **named: Any) -> Any:
         try:
             return function(*given, **named)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        except (TypeError, AttributeError, ValueError) as error:
+            trace = error.__traceback__
+            if type(error) is TypeError and trace is not None and trace.tb_next is None:
+                raise _error_of(function, shown, named, error) from None
+            why = None if isinstance(error, CallError) else _misfit(function, given, named)
+            if why is None:
                 raise  # by what the function did
-            raise _error_of(function, shown, named, error) from None
+            raise CallError(f"{shown} takes {why} (at {caller()})") from error
 
     return checked

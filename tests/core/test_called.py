@@ -69,6 +69,40 @@ def test_an_argument_that_others_call_otherwise_is_told(name: str) -> None:
     assert said in str(raised.value)
 
 
+WRONG: dict[str, tuple[Callable[[Any], object], list[Any], str]] = {
+    "columns of CSV": (lambda given: drift.sources.csv("a", columns=given), [5], "columns: Sequence[str] | None, "),
+    "converters": (lambda given: drift.sources.csv("a", columns=["n"], convert=given), [5], "convert: Mapping[str, "),
+    "columns": (lambda given: drift.sources.parquet("a", columns=given), [5], "columns: Sequence[str] | None, "),
+    "a URL": (lambda given: drift.sources.postgres(given, "select 1", key="k"), [None, 5, b"u"], "url: str, not "),
+    "a query": (lambda given: drift.sources.sqlite("a", given, key="k"), [None, 5], "query: str, not "),
+    "a host": (lambda given: drift.sources.tcp_lines(given), [None, 5], "host: str, not "),
+    "a port": (lambda given: drift.sources.tcp_lines(port=given), ["7000", 1.5, None], "port: int, not "),
+    "partitions": (
+        lambda given: drift.sinks.parquet("a", partition_by=given),
+        [5],
+        "partition_by: str | Sequence[str] | None",
+    ),
+    "columns of a table": (
+        lambda given: drift.sinks.sqlite("a", "t", columns=given),
+        [5],
+        "columns: Sequence[str] | None, ",
+    ),
+    "steps": (lambda given: drift.Checkpoints("a", dropped=given), [None, 5], "dropped: Sequence[str], not "),
+    "renamed steps": (lambda given: drift.Checkpoints("a", was=given), [None, 5], "was: Mapping[str, str], not "),
+    "an engine": (lambda given: ran(engine=given), [[], {}], "engine="),
+    "a decoder": (lambda given: drift.sources.kafka("a", "t", decode=given), [[], {}], "decode="),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_argument_of_another_type_is_named_with_the_type_that_it_has_to_have(name: str) -> None:
+    call, values, said = WRONG[name]
+    for value in values:
+        with pytest.raises(drift.SettingsError) as raised:
+            call(value)
+        assert said in str(raised.value) and repr(value) in str(raised.value)
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_each_public_call_says_what_it_takes_and_where_it_is(name: str) -> None:
     function = PUBLIC[name]
@@ -104,6 +138,8 @@ def test_an_error_within_a_call_that_fits_is_left_as_it_is() -> None:
     with pytest.raises(TypeError, match="not 3") as raised:
         wrong(3)
     assert not isinstance(raised.value, drift.DriftError)
+    with pytest.raises(TypeError, match="wrong takes size: int, not '3'"):
+        wrong("3")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
