@@ -5,13 +5,13 @@ Invariant: the order of fields depends on the payloads alone: it is that of thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from drift_graph.errors import PayloadError
+from drift_graph.errors import PayloadError, SettingsError
 from drift_graph.functions import safe_text
 
 #: The column of payloads that have no fields.
@@ -23,6 +23,17 @@ DECLARE = (
     "columns={NAME: pyarrow type}, or map the values to one type, such as text, or take payloads as they are: iterate "
     "over the run, or drift.Record(PATH).items()"
 )
+
+
+def check_names(columns: object) -> None:
+    """Check that columns are given as names; types by name are, too, and None.
+
+    Raises:
+        SettingsError: they are not: one text is a list of letters.
+    """
+    names = columns if isinstance(columns, Iterable) else ()
+    if isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in names):
+        raise SettingsError(f"columns={columns!r:.80} is no list of names")
 
 
 def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from drift.fields import check_names
 from drift.sinks.filling import Gathering, Limits
 from drift.sinks.parts import with_names
 from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
@@ -44,6 +45,7 @@ class LakeSink(Gathering, AppendingSink):
         AppendingSink.__init__(self, path, resume)
         Gathering.__init__(self, limits)
         self._path = path
+        check_names(columns)
         self._columns = columns
         self._by = partition_by
         self._merge_schema = merge_schema

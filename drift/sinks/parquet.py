@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
+from drift.fields import check_names
 from drift.guarantees import SinkGuarantee
 from drift.places import storage_of
 from drift.sinks.filling import Gathering, Limits, limits_of
@@ -91,6 +92,7 @@ class ParquetSink(Gathering, ResumingSink):
         self._parts = parts
         self._path = parts.path
         self.writes_to = f"{parts.path}/*.parquet"
+        check_names(columns)
         self._columns = columns
         self._waiting: dict[str, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None

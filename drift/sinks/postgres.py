@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from drift.extras import need
+from drift.fields import check_names
 from drift.guarantees import SinkGuarantee
 from drift.sinks.refused import TABLE, OnError, Statements, check_on_error
 from drift.sinks.resuming import check_resume
@@ -101,6 +102,7 @@ class PostgresSink(TableSink):
 
         self._failures = (psycopg.Error,)
         self._refusals = psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException
+        check_names(columns)
         names = None if columns is None else list(columns)
         super().__init__(f"table {table!r} of Postgres", table, names, statement, resume, diverts)
         self._in_sql = _quoted(table)

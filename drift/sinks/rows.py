@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drift.fields import names_in, values_of
+from drift.fields import check_names, names_in, values_of
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.metas import Metas
 from drift_graph.payloads import have_fields
@@ -35,7 +35,8 @@ class RowMaker:
     """
 
     def __init__(self, target: str, columns: Sequence[str] | None) -> None:
-        if columns is not None and (isinstance(columns, str) or len(set(columns)) < len(list(columns))):
+        check_names(columns)
+        if columns is not None and (len(set(columns)) < len(list(columns))):
             raise SettingsError(f"columns={columns!r:.80} is no list of names that differ")
         self._target = target
         self._fixed = columns is not None

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from drift.extras import need
+from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
 from drift.places import is_named, storage_of
 from drift.sources.base import Diverting, NothingYet, Reader, TakesSchema
@@ -153,6 +154,7 @@ def csv(
         csv_module.reader((), **parameters)
     except (TypeError, ValueError, csv_module.Error) as error:
         raise SettingsError(f"csv format parameters {parameters}: {error}") from None
+    check_names(columns)
     if columns is not None:
         check_columns("csv", columns, convert or {}, SettingsError)
     made: Typed | None = None

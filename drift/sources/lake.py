@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
 from drift.sources.polled import AsMade, Fetched, PolledSource
 from drift.sources.positions import position_fields, position_lost, position_of
@@ -58,6 +59,7 @@ def lake_source(
     check_payload(function, payload, kind)
     if payload not in ("dict", "tuple", "value"):
         raise SettingsError(f"{function} payload={payload!r} is neither 'dict', 'tuple' nor 'value'")
+    check_names(columns)
     wanted = None if columns is None else list(columns)
 
     def payloads(name: str, file: LakeFile, row: int) -> Iterator[list[Any]]:

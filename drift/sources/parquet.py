@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import xxhash
 
 from drift.extras import need
+from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
 from drift.places import Storage, is_named, storage_of
 from drift.sources.base import Diverting, Reader
@@ -131,6 +132,7 @@ class ParquetSource(Diverting):
     ) -> None:
         self._storage = storage
         self._path = path
+        check_names(columns)
         self._columns = None if columns is None else list(columns)
         self._payload = payload
         self._kind = kind

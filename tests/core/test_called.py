@@ -103,6 +103,28 @@ def test_an_argument_of_another_type_is_named_with_the_type_that_it_has_to_have(
         assert said in str(raised.value) and repr(value) in str(raised.value)
 
 
+NAMED: dict[str, Callable[[Any], object]] = {
+    "csv": lambda columns: drift.sources.csv("a.csv", columns=columns),
+    "parquet": lambda columns: drift.sources.parquet("a.parquet", columns=columns),
+    "delta": lambda columns: drift.sources.delta("a", columns=columns),
+    "iceberg": lambda columns: drift.sources.iceberg("a.b", columns=columns),
+    "to csv": lambda columns: drift.sinks.csv("a.csv", columns=columns),
+    "to parquet": lambda columns: drift.sinks.parquet("a", columns=columns),
+    "to delta": lambda columns: drift.sinks.delta("a", columns=columns),
+    "to iceberg": lambda columns: drift.sinks.iceberg("a.b", columns=columns),
+    "to sqlite": lambda columns: drift.sinks.sqlite("a.db", "t", columns=columns),
+    "to postgres": lambda columns: drift.sinks.postgres("postgresql://a", "t", columns=columns),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_one_name_is_no_list_of_columns_of_its_letters(name: str) -> None:
+    for columns in ("at", [None], ["at", 1]):
+        with pytest.raises(drift.SettingsError, match=r"columns=.* (is no list of names|not \[)"):
+            NAMED[name](columns)
+    NAMED[name](["at"])
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_each_public_call_says_what_it_takes_and_where_it_is(name: str) -> None:
     function = PUBLIC[name]
