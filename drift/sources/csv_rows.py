@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import codecs
 import csv as csv_module
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.sources.chunks import File
@@ -69,10 +71,11 @@ class _RowTooLong(Exception):
 
 
 class _Refused(NamedTuple):
-    """In place of a row that cannot be read: why, and what to do."""
+    """In place of a row that cannot be read: why, what to do, and its cells, if it has some."""
 
     why: str
     to_do: str
+    row: list[str] | None = None
 
 
 class _Lines:
@@ -149,7 +152,7 @@ def rows_of(
             for made in blocks.at_once(at_once):
                 lines.number = file.lines_read
                 yield made
-        batch = ReadLines([], ends := [])
+        placed: list[tuple[int, int, Any]] = []  # the numbers of its first line and its last, and what is there
         first = lines.number
         while row is not None and fault is None:
             try:
@@ -167,43 +170,35 @@ def rows_of(
             end = lines.number
             lines.row.clear()
             lines.pass_over()
-            for number, item in lines.diverted:
-                if number < start:
-                    batch.payloads.append(item)
-                    ends.append(number - first)
-            found: list[Any] = []
+            placed += [(number, number, item) for number, item in lines.diverted]
+            lines.diverted.clear()
+            if isinstance(row, list) and row and header is not None and len(row) != len(header):
+                misfit = f"{len(row)} columns where the header has {len(header)}; the row is {row!r:.120}"
+                row = _Refused(misfit, "correct it, or quote the fields that hold a delimiter", row)
             if isinstance(row, _Refused):
                 if not file.diverts_as:
                     fault = InputError(f"{file.name}, line {start}: {row.why}; {row.to_do}")
                     break
                 shown = text[:_SHOWN] if len(text) > file.lines.line_max else text
-                found.append(file.divert(start, row.why, shown))
+                placed.append((start, end, file.divert(start, row.why, row.row or shown)))
             elif row and header is None:
                 header = row
                 check_columns(f"{file.name}, line {start}", header, convert, InputError)
                 file.header = header
-            elif row and header is not None:
-                bad = _misfit(file.name, header, row, start)
-                good: list[Any] = [_Pending(start, row)] * (bad is None)
-                if bad is not None and not file.diverts_as:
-                    fault = bad
-                    break
-                reason = str(bad).removeprefix(f"{file.name}, line {start}: ")
-                found += good or [file.divert(start, reason, row)]
-            within = [item for number, item in lines.diverted if start < number < end]
-            behind = [(number, item) for number, item in lines.diverted if number > end]
-            found += within
-            batch.payloads.extend(found)
-            ends += [-1] * (len(found) - 1) + [end - first] * bool(found)
-            batch.payloads.extend(item for _, item in behind)
-            ends += [number - first for number, _ in behind]
-            lines.diverted.clear()
+            elif row:
+                placed.append((start, end, _Pending(start, row)))
             if lines.at_end:
                 break
+        placed.sort(key=itemgetter(0))
+        payloads, ends, reached = [item for _, _, item in placed], list[int](), first
+        for (_, end, _), after in zip(placed, [*(start for start, _, _ in placed[1:]), math.inf]):
+            reached = max(reached, end)
+            ends.append(reached - first if after > reached else -1)
         if header is not None:
             make = make or _maker(file, header, convert, typed)
-            payloads, bad = _converted(file, batch.payloads, make)
-            batch, fault = ReadLines(payloads, ends[: len(payloads)]), bad or fault
+            payloads, bad = _converted(file, payloads, make)
+            fault = bad or fault
+        batch = ReadLines(payloads, ends)
         yield batch
     if fault is not None:
         raise fault
@@ -262,16 +257,6 @@ def check_columns(
     unknown = [name for name in convert if name not in columns]
     if unknown:
         raise kind(f"{where}: convert names {unknown[0]!r}, but the columns are {', '.join(map(repr, columns))}")
-
-
-def _misfit(file: str, header: Sequence[str], row: list[str], line: int) -> InputError | None:
-    """The error of a row that has not as many cells as the header."""
-    if len(row) == len(header):
-        return None
-    return InputError(
-        f"{file}, line {line}: {len(row)} columns where the header has {len(header)}; the row is {row!r:.120}; correct "
-        f"it, or quote the fields that hold a delimiter"
-    )
 
 
 def _maker(file: File, header: Sequence[str], convert: Mapping[str, Callable[[str], Any]], typed: Typed | None) -> Make:
