@@ -8,6 +8,7 @@ classes are loaded or passed: `Record(path, classes=...)`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
@@ -28,6 +29,7 @@ from drift.records.watch import Watch
 from drift.records.writing import current_manifest
 from drift.sinks.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
+from drift_graph.called import called
 from drift_graph.errors import SettingsError
 from drift_graph.item import Failure, Item
 from drift_graph.lateness import Late
@@ -80,6 +82,7 @@ class InputItem(NamedTuple):
     data: bytes
 
 
+@called
 class Record:
     """A record, open for reading.
 
@@ -96,7 +99,7 @@ class Record:
         RecordError: there is no record, or its manifest cannot be read.
     """
 
-    def __init__(self, path: Any, classes: Classes | Sequence[type] = ()) -> None:
+    def __init__(self, path: str | os.PathLike[str], classes: Classes | Sequence[type] = ()) -> None:
         folder = Path(path)
         self._hold(folder, current_manifest(folder, read_manifest(folder)), classes)
 

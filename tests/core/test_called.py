@@ -9,7 +9,7 @@ import pytest
 import drift
 from drift_graph.called import _ELSEWHERE, _WRITTEN, called, parameters_of
 
-KINDS = (drift.Stream, drift.KeyedStream, drift.WindowedStream, drift.Graph, drift.Run)
+KINDS = (drift.Stream, drift.KeyedStream, drift.WindowedStream, drift.Graph, drift.Run, drift.Record)
 MODULES = (drift.agg, drift.windows, drift.sources, drift.sinks)
 OTHERS = (drift.run, drift.replay, drift.audit, drift.diff, drift.explain, drift.EventTime, drift.Checkpoints)
 
@@ -89,6 +89,8 @@ WRONG: dict[str, tuple[Callable[[Any], object], list[Any], str]] = {
     ),
     "steps": (lambda given: drift.Checkpoints("a", dropped=given), [None, 5], "dropped: Sequence[str], not "),
     "renamed steps": (lambda given: drift.Checkpoints("a", was=given), [None, 5], "was: Mapping[str, str], not "),
+    "a record": (lambda given: drift.Record(given), [None, 5], "path: str | os.PathLike[str], not "),
+    "a record that is replayed": (lambda given: drift.replay(given), [None, 5], "path: str | os.PathLike[str], not "),
     "an engine": (lambda given: ran(engine=given), [[], {}], "engine="),
     "a decoder": (lambda given: drift.sources.kafka("a", "t", decode=given), [[], {}], "decode="),
 }
