@@ -252,6 +252,7 @@ SAYS: list[tuple[pl.Expr, str]] = [
         c("a").map_elements(str, return_dtype=pl.String), c("a").map_batches(lambda column: column),
         pl.fold(pl.lit(0), lambda one, two: one + two, cs.integer()), c("p").name.map_fields(str.upper),
         pl.reduce(lambda one, two: one + two, cs.integer()), c("a").name.map(str.upper))),
+    (c("a").is_in(c("b")), "of a column is not row by row: .* for values of the same row compare with =="),
     (c("a").hash(), "hash has another result with another version of Polars"),
     (c("a").mode(), "mode has an order that Polars does not promise"),
     (LIST.list.eval(element.mode()), "mode has an order that Polars does not promise"),
