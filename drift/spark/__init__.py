@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.spark.sessions import session
+from drift_graph.called import called_in as _called_in
 
 if TYPE_CHECKING:
     from drift.spark.streaming import Stream
@@ -131,3 +132,6 @@ def stream(
         state=None if state is None else as_checkpoints(state),
         settings=SPARK.settings_of({"partitions": partitions, **more}),
     )
+
+
+_called_in(globals(), __all__)

@@ -99,6 +99,7 @@ _ELSEWHERE = {
     "name": ("title", "label", "id", "uid", "step_id"),
     "workers": ("parallelism", "n_jobs", "num_workers", "n_workers", "threads", "processes", "proc_count"),
     "state": ("checkpoint", "checkpoints", "checkpoint_dir", "checkpoint_location", "recovery_config", "state_dir"),
+    "checkpoint": ("checkpoint_location", "checkpointLocation", "checkpoint_dir"),
     "sources": ("source", "input", "inputs"),
     "sinks": ("sink", "output", "outputs"),
     "engine": ("backend", "runner", "executor"),

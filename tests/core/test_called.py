@@ -10,7 +10,7 @@ import drift
 from drift_graph.called import _ELSEWHERE, _WRITTEN, called, parameters_of
 
 KINDS = (drift.Stream, drift.KeyedStream, drift.WindowedStream, drift.Graph, drift.Run, drift.Record)
-MODULES = (drift.agg, drift.windows, drift.sources, drift.sinks)
+MODULES = (drift.agg, drift.windows, drift.sources, drift.sinks, drift.spark)
 OTHERS = (drift.run, drift.replay, drift.audit, drift.diff, drift.explain, drift.EventTime, drift.Checkpoints)
 
 #: Each public function, method and constructor.
@@ -56,6 +56,10 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "rolling": (lambda: rides().key_by("zone").rolling(window=10), "window is called span here"),
     "interval": (lambda: drift.Checkpoints("kept", interval=5), "it is called every_s here"),  # type: ignore[call-arg]
     "run": (lambda: ran(parallelism=2), "it is called workers here"),
+    "spark": (
+        lambda: drift.spark.stream(1, {}, checkpointLocation="a"),
+        "checkpointLocation is called checkpoint here",
+    ),
     "too many": (lambda: drift.windows.session(5, 6), "takes 1 positional argument but 2 were given"),  # type: ignore
     "none": (lambda: drift.windows.session(), "missing 1 required positional argument: 'gap'"),  # type: ignore
 }
