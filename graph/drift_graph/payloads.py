@@ -292,7 +292,13 @@ class AtMostOne(Rows):
         return len(self._selected)
 
     def __getitem__(self, at: Any) -> Any:
-        return self.values[at]
+        if not isinstance(at, builtins.slice):
+            return self.values[at]
+        start, end, step = at.indices(len(self))
+        if step != 1:
+            return self.values[at]
+        first, count = (self._selected.count(1, *part) for part in ((0, start), (start, end)))
+        return AtMostOne(self._selected[start:end], self._of[first : first + count])
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)

@@ -18,7 +18,7 @@ from drift.columns.windows import WindowRows, window_rows
 from drift_barrier.barrier import Barrier
 from drift_graph.canonical import canonical_each, encode_many, stored_each
 from drift_graph.item import Columns
-from drift_graph.payloads import joined
+from drift_graph.payloads import AtMostOne, are_rows, joined
 from drift_kernel import kernel
 
 texts = st.text(max_size=3) | st.sampled_from(["x" * 20, "y" * 250, "z" * 70_000])
@@ -77,6 +77,15 @@ def test_windows_of_other_values_are_not_joined_in_columns() -> None:
 
 
 NUMBERED = {"key": pl.Int32, "name": str, "at": int, "n": pl.Int16, "x": float, "day": pl.Date}
+
+
+@given(st.binary(max_size=9).map(lambda drawn: bytes(each % 2 for each in drawn)), st.integers(0, 9), st.integers(0, 9))
+def test_a_part_of_at_most_one_window_each_has_its_own_and_stays_columns(has: bytes, start: int, end: int) -> None:
+    rows = Frame(pl.DataFrame({"n": range(sum(has))}, schema={"n": pl.Int64}))
+    each = iter(rows.values)
+    families = [(next(each),) if one else () for one in has]
+    part = AtMostOne(has, rows)[start:end]
+    assert list(part) == families[start:end] and are_rows(part.members[1]) and part.members[0] == has[start:end]
 
 
 @pytest.mark.parametrize("key", ["key", "name", None])
