@@ -787,13 +787,13 @@ cdef class Sessions:
         return 0
 
     cdef int begin(self, int64_t cell, key, note, int64_t first, int64_t last, int64_t due, int64_t hops) except -1:
-        """Begin a session, whose timer is there."""
+        """Begin a session, whose timer is there, and is not waited for yet."""
         self.keys[cell] = key
         if type(key) is bytes:
             self.notes[cell] = note
         self.serial += 1
         self.sessions[cell] = _Session(first, last, due, hops, self.serial, self.sessions[cell].size)
-        return self.wait(cell)
+        return 0
 
     # Timers.
 
@@ -844,23 +844,26 @@ cdef class Sessions:
         self.sessions[cell].hops += 1
         return True
 
-    cdef int wait(self, int64_t cell) except -1:
-        cdef Py_ssize_t at, room
+    cdef int have_room(self, Py_ssize_t more) except -1:
+        """Have room for so many more that wait."""
+        cdef Py_ssize_t room = max(self.waiting + more, 2 * self.heap_room)
         cdef _Waiting *heap
-        cdef _Waiting each = _Waiting(self.sessions[cell].due, cell, self.sessions[cell].serial)
-        if self.waiting == self.heap_room:
-            room = max(64, 2 * self.heap_room)
+        if self.waiting + more > self.heap_room:
             heap = <_Waiting *>PyMem_Realloc(self.heap, room * sizeof(_Waiting))
             if heap == NULL:
                 raise MemoryError
             self.heap, self.heap_room = heap, room
-        at = self.waiting
+        return 0
+
+    cdef void wait(self, int64_t cell) noexcept:
+        """Wait for the timer of a session, for which there is room."""
+        cdef Py_ssize_t at = self.waiting
+        cdef _Waiting each = _Waiting(self.sessions[cell].due, cell, self.sessions[cell].serial)
         self.waiting += 1
         while at > 0 and self.heap[(at - 1) // 2].due > each.due:
             self.heap[at] = self.heap[(at - 1) // 2]
             at = (at - 1) // 2
         self.heap[at] = each
-        return 0
 
     cdef int64_t first_waiting(self) noexcept:
         """The cell of the first session by the time of its timer; -1 if there is none."""
@@ -947,6 +950,7 @@ cdef class Sessions:
                 current[of_key[at]] = cells[at] = cell
                 is_first[at] = 1
             _fold_each(self.columns, each_cell, begins, values)
+            self.have_room(len(keys))
         except BaseException:
             self.take_back()
             raise
@@ -979,7 +983,7 @@ cdef class Sessions:
         self.batch = None
 
     def keep(self):
-        """Keep what the last `add` has made; the sessions that have ended go."""
+        """Keep what the last `add` has made; the sessions that have ended go, and timers of new ones are waited for."""
         cdef _Before before
         cdef array.array found, over
         cdef Py_ssize_t at
@@ -987,6 +991,7 @@ cdef class Sessions:
         for at in range(len(before.keys)):
             if found.data.as_longlongs[at] != before.cells.data.as_longlongs[at]:
                 self.cells[before.keys[at]] = found.data.as_longlongs[at]
+                self.wait(found.data.as_longlongs[at])
         for at in range(len(over)):
             self.release(over.data.as_longlongs[at])
         self.batch = None
@@ -1111,6 +1116,8 @@ cdef class Sessions:
         _put_accumulator(self.columns, self.several, cell, accumulator)
         self.put_timer(cell, <const uint8_t *>PyBytes_AS_STRING(timer), PyBytes_GET_SIZE(timer))
         self.begin(cell, key, note, first, last, time, hops)
+        self.have_room(1)
+        self.wait(cell)
         self.cells[key] = cell
 
 
