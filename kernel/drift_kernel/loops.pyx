@@ -20,6 +20,7 @@ cdef enum:
     _INTEGERS = 1
     _FLOATS = 2
     _OBJECTS = 3
+    _AHEAD = 8  # so many items before one its session is fetched
 
 cdef dict _FOLDS = {"count": _COUNT, "sum": _SUM, "mean": _MEAN, "min": _MIN, "max": _MAX}
 cdef array.array _DOUBLES = _python_array("d")
@@ -29,6 +30,7 @@ from libc.math cimport isnan
 
 cdef extern from *:
     bint __builtin_add_overflow(int64_t, int64_t, int64_t *) nogil
+    void __builtin_prefetch(const void *) nogil
 
 
 cdef union _Number:
@@ -767,7 +769,14 @@ cdef class Sessions:
             self.room = room
         cell = self.free
         self.free = self.sessions[cell].hops
+        if self.free >= 0:
+            self.prefetch(self.free)
         return cell
+
+    cdef inline void prefetch(self, int64_t cell) noexcept:
+        """A session is looked at soon; of many, each would be waited for."""
+        __builtin_prefetch(&self.sessions[cell])
+        __builtin_prefetch(self.timers + cell * self.width)
 
     cdef int lay_out(self, Py_ssize_t room, Py_ssize_t width) except -1:
         """Have room for timers of so many cells and bytes."""
@@ -927,6 +936,8 @@ cdef class Sessions:
         current = self.batch[1]
         try:
             for at in range(count):
+                if at + _AHEAD < count and current[of_key[at + _AHEAD]] >= 0:
+                    self.prefetch(current[of_key[at + _AHEAD]])
                 cell = current[of_key[at]]
                 if cell >= 0:
                     session = &self.sessions[cell]
