@@ -526,7 +526,7 @@ def test_files_of_rows_are_those_of_dicts(
         found.append((path.read_bytes(), error))
     assert found[0] == found[1] and found[0][0].count(b"\n") >= 2000
     assert bool(found[0][1]) == ("nan" in names and how == "jsonl")
-    if names == list(LINES):
+    if names == list(LINES) and how == "csv":
         assert sum(made) < 1000 or kernel is None
 
 

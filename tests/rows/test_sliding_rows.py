@@ -28,6 +28,7 @@ from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, varint
 from drift_graph.metas import Metas
 from drift_graph.payloads import joined
+from drift_kernel import kernel
 
 KINDS = [(9, 4), (3, 5), (6, 3), (10, 1), (8, 2), (4, 4)]
 steps = st.lists(st.sampled_from([1, 1, 1, 2, 3, 30]), min_size=40, max_size=40)
@@ -99,6 +100,7 @@ def test_slices_in_arrays_are_merged_as_slices_are(
     assert set(sent[0].values()) <= {1}
 
 
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
 def test_slices_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"zone": f"{at % 9}", "day": at // 3, "n": at, "fare": at / 7} for at in range(600)]
     graph = drift.Graph("windows")
