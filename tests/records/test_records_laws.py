@@ -82,7 +82,7 @@ def recorded(case: Case, folder: Path, **settings: Any) -> tuple[Found, list[byt
 
 @contextmanager
 def writing(frames: list[bytes], folder: Path) -> Iterator[Record]:
-    with mock.patch("drift.records.writer.os.fsync"), mock.patch("drift.records.format.os.fsync"):
+    with mock.patch("os.fsync"):
         written(b"".join(frames))
     yield Record(folder)
 
