@@ -25,7 +25,7 @@ class Numbered:
 
     def __init__(self, name: str, payloads: list[Any]) -> None:
         self.payloads = payloads
-        self._batch = InputBatch(name, list(Metas.numbered(0, len(payloads), b"\0\0\0")), payloads, END_OF_TIME)
+        self._batch = InputBatch(name, Metas.numbered(0, len(payloads), b"\0\0\0"), payloads, END_OF_TIME)
 
     def batches(self) -> Any:
         yield self._batch
