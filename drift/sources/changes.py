@@ -162,8 +162,8 @@ class _Poller:
             self._advance(self._copy, self._returned[0])
         options = "'proto_version', '1', 'publication_names', %s"
         sql = f"select data from pg_logical_slot_get_binary_changes(%s, %s, %s, {options})"
-        now = self._ask("select pg_current_wal_lsn()")[0][0]  # what comes behind may be of types that come behind
-        end = now if self._live else _place(self._end)
+        # asked before the types: what comes behind may be of types that come behind
+        end = self._ask("select pg_current_wal_lsn()")[0][0] if self._live else _place(self._end)
         bases = dict(self._ask("select oid::int8, typbasetype::int8 from pg_type where typtype = 'd'"))
         messages, self._had_any = Messages(bases), False
         commit, number = self._returned

@@ -270,12 +270,6 @@ def _array_header(length: int) -> bytes:
     return struct.pack(">BH", 0xDC, length) if length < 0x10000 else struct.pack(">BI", 0xDD, length)
 
 
-def _bytes_header(length: int) -> bytes:
-    if length < 0x100:
-        return bytes((0xC4, length))
-    return struct.pack(">BH", 0xC5, length) if length < 0x10000 else struct.pack(">BI", 0xC6, length)
-
-
 def _map_header(length: int) -> bytes:
     if length < 16:
         return bytes((0x80 | length,))

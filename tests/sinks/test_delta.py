@@ -156,6 +156,10 @@ def test_filters_of_others_find_every_row(lake: Delta, by: str | None) -> None:
     with_bounds = pa.table(table.get_add_actions(flatten=True)).column_names
     found = {name for name in ("position", "time", *kinds) if f"min.{name}" in with_bounds}
     assert found == {"position", "time", "a.b", "few", *({"day"} - {by})}
+    told = table.metadata().configuration[
+        "delta.dataSkippingStatsColumns"
+    ]  # other writers take a struct with its parts
+    assert told == "`position`,`time`,`day`,`a.b`,`few`"
 
 
 def test_views_of_lists_are_written_into_a_table_that_has_lists(lake: Delta, tmp_path: Path) -> None:
