@@ -38,6 +38,12 @@ from drift.urls import shown_safely
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import brief, field_of, is_ours, line_of, name_of, safe_text
 
+#: The field that holds the step's name, of each function that does.
+_NAMED_AFTER_STEPS = {
+    "drift.diverting.Tried": "step",
+    "drift.diverting.TriedRows": "step",
+    "drift.diverting.TriedStep": "name",
+}
 #: One function: {"name", "where", "code", "source", "parts": [...]}; the first part is the function itself.
 FunctionPrint = dict[str, Any]
 
@@ -57,13 +63,32 @@ def print_of(function: Callable[..., Any]) -> FunctionPrint:
     top = walk.value(function)
     parts = walk.parts or [_part(top["shown"] or top["type"], "by name", top["hash"] or "")]
     shown = field_of(function, "user_function", function)  # of a scan: the user's function
+    return {"name": name_of(shown), "where": line_of(shown), **_hashes_of(parts), "parts": parts}
+
+
+def with_step_names(print_: FunctionPrint, names: Mapping[str, str]) -> FunctionPrint:
+    """The print of the same function in a graph whose steps have other names: what diverts items holds its step's.
+
+    Args:
+        names: of now, by those of then.
+    """
+    hashes = {value_hash(then): (value_hash(now), repr(now)) for then, now in names.items()}
+    parts = []
+    for part in print_["parts"]:
+        values = [dict(value) for value in part["values"]]
+        if values and values[0]["name"] == "class" and values[0]["shown"] in _NAMED_AFTER_STEPS:
+            for value in values:
+                if value["name"] == _NAMED_AFTER_STEPS[values[0]["shown"]] and value["hash"] in hashes:
+                    value["hash"], value["shown"] = hashes[value["hash"]]
+        parts.append({**part, "values": values})
+    return {**print_, **_hashes_of(parts), "parts": parts}
+
+
+def _hashes_of(parts: list[dict[str, Any]]) -> dict[str, str | None]:
     known = all(part["tree"] is not None for part in parts)
     return {
-        "name": name_of(shown),
-        "where": line_of(shown),
         "code": value_hash([_bare(part, "code") for part in parts]),
         "source": value_hash([_bare(part, "tree") for part in parts]) if known else None,
-        "parts": parts,
     }
 
 

@@ -303,6 +303,8 @@ class Record:
         Raises:
             PayloadError: payloads do not have these fields, or a type does not fit.
         """
+        if name not in ("output", "input"):
+            raise SettingsError(f"table {name!r:.80}: it is 'output' or 'input'")
         kind, number = ("sink", "position") if name == "output" else ("source", "row")
         known = self.manifest.sinks if name == "output" else [source.name for source in self.manifest.sources]
         if of is not None and of not in known:
@@ -385,7 +387,13 @@ class Record:
     def rows(
         self, table: str, first: int = 0, end: int | None = None, names: list[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a table, all or a range of them: only the row groups that contain some are read."""
+        """Rows of a table, all or a range of them: only the row groups that contain some are read.
+
+        Raises:
+            SettingsError: the range begins or ends below 0.
+        """
+        if first < 0 or (end is not None and end < 0):
+            raise SettingsError(f"first={first}, end={end}: rows of a record are counted from 0")
         for file in self.manifest.of(table):
             if end is not None and file.first >= end:
                 return

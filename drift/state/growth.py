@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from drift.records.changes import compare, has_state, matched, step_edges, steps_of
-from drift.records.code import print_of
+from drift.records.code import print_of, with_step_names
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.records.kinds import made_of, made_otherwise
 from drift.state.checkpoint import DROPPED, Checkpoint
@@ -507,14 +507,16 @@ def _renamed(then: Collection[str], now: Collection[str], was: Mapping[str, str]
 
 
 def _with_names(graph: Fingerprint, names: Mapping[str, str]) -> Fingerprint:
-    """A graph whose operators, and their steps, have other names."""
+    """A graph whose operators, and their steps, have other names, also in functions that hold the name of a step."""
 
-    def renamed(entry: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-        return {**entry, **{each: names.get(entry[each], entry[each]) for each in fields}}
+    def renamed(entry: dict[str, Any]) -> dict[str, Any]:
+        functions = {role: with_step_names(each, names) for role, each in entry["functions"].items()}
+        named = {each: names.get(entry[each], entry[each]) for each in ("name", "step")}
+        return {**entry, **named, "functions": functions}
 
-    operators = [renamed(each, ("name", "step")) for each in graph["operators"]]
-    edges = [renamed(each, ("origin", "target")) for each in graph["edges"]]
-    return {**graph, "operators": operators, "edges": edges}
+    ends = ("origin", "target")
+    edges = [{**each, **{end: names.get(each[end], each[end]) for end in ends}} for each in graph["edges"]]
+    return {**graph, "operators": list(map(renamed, graph["operators"])), "edges": edges} if names else graph
 
 
 def _code_of(function: Callable[..., Any]) -> str:

@@ -48,6 +48,7 @@ from drift_graph.errors import SettingsError, SinkBehind, SinkError, StorageErro
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
+from drift_graph.restore import named_classes
 from drift_graph.segments import segments_of
 
 _LOG = logging.getLogger("drift")
@@ -138,6 +139,7 @@ class Checkpoints:
                 raise SettingsError(f"{name}={value!r} is neither 'refuse' nor 'accept'")
         if isinstance(self.dropped, str) or not all(type(name) is str for name in self.dropped):
             raise SettingsError(f"dropped={self.dropped!r} is no list of names of steps")
+        named_classes(self.classes)
         if not all(type(name) is str for pair in self.was.items() for name in pair):
             raise SettingsError(f"was={self.was!r} is no dict of names of steps by their new names")
         if not all(type(name) is str and callable(each) for name, each in self.migrate.items()):

@@ -33,7 +33,7 @@ from drift.operators import Process
 from drift.streams.adding import Steps
 from drift_graph.called import called
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller
+from drift_graph.functions import caller, name_of
 from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS, PHASE_TIMERS_MAX, phase_of_loop, phase_of_timers
 
 if TYPE_CHECKING:
@@ -188,6 +188,13 @@ class Iterating(Steps[T]):
             output = loop.body(inside._behind(inside._origins, timed_steps))
             self._check_graph(output)
             output._check_depth(self._depth + 1)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # it comes from within the body
+            raise GraphError(
+                f"step {step!r} (at {loop.where}) has body={name_of(loop.body)}, which cannot be called with a stream: "
+                f"{error}"
+            ) from error
         finally:
             loop.timed_steps = graph._loops.pop()
         phase = phase_of_loop(loop.timed_steps)

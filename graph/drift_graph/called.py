@@ -6,14 +6,15 @@ Invariant: a function or class with `called` that is called with arguments which
 An argument of another type than the signature says raises one too, if the body can do nothing with it.
 
 Why: Python binds arguments before the body has a frame, so a TypeError with no frame below the call is of the binding.
-Types are compared where the body has failed, so no call that works costs more or is refused.
+Types are compared where the body has failed, so no call that works costs more or is refused. The body of a generator
+runs when it is read, so what reads it compares them, too.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -202,7 +203,13 @@ def _is_of(written: str, value: object, names: Mapping[str, Any]) -> bool:
         return fits and (not isinstance(value, (list, tuple)) or all(_is_of(parts[0], each, names) for each in value))
     if head == "Mapping":
         return isinstance(value, Mapping) and all(_is_of(parts[0], each, names) for each in value)
-    kind = {"str": str, "bytes": bytes, "os.PathLike": os.PathLike, "Literal": str}.get(head, names.get(head))
+    if head == "Literal":
+        return any(each.strip("'\"") == value for each in parts)
+    first, *inner = head.split(".")
+    kind: Any = {"str": str, "bytes": bytes}.get(first, names.get(first, sys.modules.get(first)))
+    for each in inner:
+        kind = getattr(kind, each, None)
+    kind = getattr(kind, "__origin__", kind)  # of an alias
     return isinstance(value, kind) if isinstance(kind, type) else True
 
 
@@ -244,17 +251,36 @@ def called_in(names: dict[str, Any], exported: Iterable[str]) -> None:
 
 
 def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
+    def refuse(error: Exception, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Raise a `CallError` if an argument's type is why the body has failed."""
+        of_binding = isinstance(error, CallError) and error.__cause__ is None
+        why = None if of_binding else _misfit(function, given, named)
+        if why is not None:
+            raise CallError(f"{shown} takes {why} (at {caller()})") from error
+
+    def read(rows: Iterable[Any], given: Sequence[Any], named: Mapping[str, Any]) -> Iterator[Any]:
+        try:
+            yield from rows
+        except _OF_TYPES as error:
+            refuse(error, given, named)
+            raise
+
+    is_generator = inspect.isgeneratorfunction(function)
+
     @wraps(function)
     def checked(*given: Any, **named: Any) -> Any:
         try:
-            return function(*given, **named)
-        except (TypeError, AttributeError, ValueError) as error:
+            found = function(*given, **named)
+        except _OF_TYPES as error:
             trace = error.__traceback__
             if type(error) is TypeError and trace is not None and trace.tb_next is None:
                 raise _error_of(function, shown, named, error) from None
-            why = None if isinstance(error, CallError) else _misfit(function, given, named)
-            if why is None:
-                raise  # by what the function did
-            raise CallError(f"{shown} takes {why} (at {caller()})") from error
+            refuse(error, given, named)
+            raise
+        return read(found, given, named) if is_generator else found
 
     return checked
+
+
+#: What a body raises that has an argument of another type.
+_OF_TYPES = (TypeError, AttributeError, ValueError)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WHOLE = 2**64
 
 
+@called
 @dataclass(frozen=True)
 class ArrivalTime:
     """Items are ordered as they come: item n of a finite source has time n; a live source's items are stamped by the

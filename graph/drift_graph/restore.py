@@ -24,6 +24,7 @@ import msgpack
 import msgspec
 from msgspec.structs import force_setattr
 
+from drift_graph.called import called
 from drift_graph.canonical import NoCanonicalForm, encode_many, stored_each
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.scalars import scalar_of
@@ -42,18 +43,17 @@ def named_classes(classes: Classes | Iterable[type]) -> Classes:
     Raises:
         SettingsError: an entry is not a class.
     """
-    if isinstance(classes, Mapping):
-        return classes
     named: dict[str, type] = {}
-    for kind in classes:
+    for kind in classes.values() if isinstance(classes, Mapping) else classes:
         if not isinstance(kind, type):
             raise SettingsError(
                 f"classes contains {kind!r:.80}, no class; pass the classes of the payloads, or a dict of them by name"
             )
         named[kind.__qualname__] = kind
-    return named
+    return classes if isinstance(classes, Mapping) else named
 
 
+@called
 def restored(data: bytes, classes: Classes | Iterable[type] | None = None) -> Any:
     """The value with these bytes.
 

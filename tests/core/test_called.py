@@ -1,7 +1,9 @@
 """Calls whose arguments do not fit are refused in words that say what an argument is called here."""
 
 import inspect
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,9 +97,34 @@ WRONG: dict[str, tuple[Callable[[Any], object], list[Any], str]] = {
     "renamed steps": (lambda given: drift.Checkpoints("a", was=given), [None, 5], "was: Mapping[str, str], not "),
     "a record": (lambda given: drift.Record(given), [None, 5], "path: str | os.PathLike[str], not "),
     "a record that is replayed": (lambda given: drift.replay(given), [None, 5], "path: str | os.PathLike[str], not "),
+    "classes of a record": (lambda given: recorded("classes", given), [5, True], "Record takes classes: Classes |"),
+    "classes of what is restored": (
+        lambda given: drift.restored(drift.canonical(1), given),
+        [5],
+        "restored takes classes: Classes",
+    ),
+    "classes of states": (lambda given: drift.Checkpoints("a", classes=given), [5], "classes: Sequence[type], not "),
+    "a position": (lambda given: recorded("first", given), [None, "1", 0.5], "items takes first: int, not "),
+    "an end": (lambda given: recorded("end", given), ["1"], "items takes end: int | None, not "),
+    "a connection": (
+        lambda given: ran().to_duckdb(connection=given),
+        [5, "a"],
+        "to_duckdb takes connection: duckdb.DuckDBPyConnection | None, not ",
+    ),
     "an engine": (lambda given: ran(engine=given), [[], {}], "engine="),
     "a decoder": (lambda given: drift.sources.kafka("a", "t", decode=given), [[], {}], "decode="),
 }
+
+
+def recorded(name: str, given: Any) -> object:
+    """What a record of one item gives where an argument is this."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph = drift.Graph("rides")
+        graph.source("rides").sink("out")
+        list(drift.run(graph, {"rides": [1]}, record=f"{folder}/record"))
+        if name == "classes":
+            return drift.Record(f"{folder}/record", given)
+        return list(drift.Record(f"{folder}/record").items(**{name: given}))
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -107,6 +134,34 @@ def test_an_argument_of_another_type_is_named_with_the_type_that_it_has_to_have(
         with pytest.raises(drift.SettingsError) as raised:
             call(value)
         assert said in str(raised.value) and repr(value) in str(raised.value)
+
+
+@pytest.mark.parametrize("asked", [{"first": -1}, {"end": -2}, {"first": -3, "end": 1}])
+def test_rows_of_a_record_are_counted_from_0(tmp_path: Path, asked: dict[str, int]) -> None:
+    graph = drift.Graph("rides")
+    graph.source("rides").sink("out")
+    list(drift.run(graph, {"rides": [1, 2, 3]}, record=tmp_path / "record"))
+    record = drift.Record(tmp_path / "record")
+    for ask in (record.items, record.table, record.output_rows):
+        with pytest.raises(drift.SettingsError, match="rows of a record are counted from 0"):
+            list(ask(**asked))
+    with pytest.raises(drift.SettingsError, match=r"table 'inputs': it is 'output' or 'input'"):
+        record.table("inputs")  # type: ignore[arg-type]
+    assert [item.payload for item in record.items(1, 9)] == [2, 3]
+
+
+@pytest.mark.parametrize("kind", ["iterate", "replay"])
+def test_a_body_that_takes_no_stream_is_named(kind: str) -> None:
+    for body in (int, lambda: None, lambda stream, other: stream):
+        with pytest.raises(drift.GraphError, match=rf"step '{kind} .*' \(at .*\) has body=.*, which cannot be called"):
+            getattr(rides(), kind)(3, 0, body, max)
+
+    def wrong(stream: Any) -> Any:
+        return len(5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len") as raised:
+        getattr(rides(), kind)(3, 0, wrong, max)
+    assert not isinstance(raised.value, drift.DriftError)
 
 
 NAMED: dict[str, Callable[[Any], object]] = {

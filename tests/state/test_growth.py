@@ -408,7 +408,7 @@ def in_the_end(total: Any, n: int, time: int) -> tuple[Any, list[Any]]:
 
 
 def stateful(prefix: str = "", *, in_two: bool = False) -> drift.Graph:
-    """A graph with a scan, a process with timers, later items and windows of two kinds."""
+    """A graph with scans, a process with timers, later items, windows of two kinds, and rounds."""
     graph = drift.Graph("stateful")
     numbers = graph.source("numbers", time=drift.EventTime(as_time, lateness=0))
     initial, step, on_item = ((0, 0), in_pairs, at_each_in_pairs) if in_two else (0, add, at_each)
@@ -419,14 +419,28 @@ def stateful(prefix: str = "", *, in_two: bool = False) -> drift.Graph:
     keyed.window(drift.windows.sliding(700, 350)).count(name=f"{prefix}sliding").sink("to sliding")
     later = numbers.map(in_a_while, later=True, name=f"{prefix}later")
     later.scan(other_key, 0, count, name=f"{prefix}of later").sink("to later")
+    numbers.scan(other_key, 0, count, name=f"{prefix}tried", on_error="divert").sink("to tried")
+    numbers.replay(2, 0, itself, added_up, name=f"{prefix}rounds").sink("to rounds")
     return graph
+
+
+def itself(pairs: Any) -> Any:
+    return pairs.map(second)
+
+
+def second(pair: tuple[int, int]) -> int:
+    return pair[1]
+
+
+def added_up(total: int, n: int) -> int:
+    return total + n
 
 
 def in_a_while(n: int) -> Any:
     return drift.at(n + 150, n)
 
 
-NAMES = ("sums", "timers", "tumbling", "sliding", "later", "of later")
+NAMES = ("sums", "timers", "tumbling", "sliding", "later", "of later", "tried", "rounds")
 RENAMED = {f"new {name}": name for name in NAMES}
 CONVERTED = {"sums": with_count, "timers": with_count}
 BOTH: dict[str, Any] = {"was": RENAMED, "migrate": {f"new {name}": each for name, each in CONVERTED.items()}}
