@@ -9,8 +9,10 @@ the same outputs and accumulators, or leaves them to the step.
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby, takewhile
+from operator import itemgetter
 from typing import Any, Literal
 
 from drift.flow.accumulators import Aggregate, check_aggregate
@@ -108,6 +110,9 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
         return running(rows, names, list(zip(self.names, kinds)), fetch, store)  # type: ignore[arg-type]
 
 
+_time = itemgetter(0)
+_NOTHING: Any = (), 0, None
+
 #: Which ends of a span of time belong to it.
 Closed = Literal["right", "left", "both", "none"]
 
@@ -130,16 +135,28 @@ class RollingStep(_ByValue, frozen=True):
     def initials(self) -> tuple[Any, ...]:
         return self.running.initials
 
-    def _start(self, time: int) -> int:
-        """The first time of the span that ends at a time."""
-        return time - self.span + (not self.has_start)
+    @property
+    def behind(self) -> int:
+        """How far behind an item its span ends."""
+        return 0
+
+    @property
+    def reach(self) -> int:
+        """How far the start of a span is from the time at which its item is given."""
+        return self.span - min(self.behind, 0)
+
+    def _given(self, time: int) -> int:
+        """When an item is given: all items of its span have come."""
+        return min(time + max(self.behind, 0), END)
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """An item comes, and waits for all others of its time."""
+        """An item comes, and waits for all others of its span."""
         if type(payload) is not dict:
             raise TypeError(f"rolling takes rows, which are dicts, not {brief(payload)}")
-        entries, waiting, timer = state or ((), 0, None)
-        return (appended(entries, (time, payload)), waiting + 1, timer), () if waiting else (at(time, None),)
+        entries, waiting, timer = state or _NOTHING
+        is_first = not waiting or entries[-1][-1][0] < time
+        outputs = (at(self._given(time), None),) if is_first else ()
+        return (appended(entries, (time, payload)), waiting + 1, timer), outputs
 
     def on_time(self, state: Any, note: None, time: int) -> tuple[Any, Sequence[Any]]:
         """All items up to `time` have come."""
@@ -148,16 +165,38 @@ class RollingStep(_ByValue, frozen=True):
         entries, waiting, timer = state
         outputs: list[Any] = []
         if waiting:
-            entries = cut(entries, self._start(time))
-            every = [payload for _, payload in chain(*entries)]
-            found = _results(self.running, every if self.has_end else every[:-waiting])
-            outputs += [{**payload, **found} for payload in every[-waiting:]]
-        entries = cut(entries, self._start(time + 1))
+            every = list(chain(*entries))
+            over = list(takewhile(lambda entry: self._given(entry[0]) <= time, every[-waiting:]))
+            for came, rows in groupby(over, key=_time):
+                first, end = (
+                    self._place(every, came - self.span, not self.has_start),
+                    self._place(every, came, self.has_end),
+                )
+                found = _results(self.running, [payload for _, payload in every[first:end]])
+                outputs += [{**payload, **found} for _, payload in rows]
+            waiting -= len(over)
+        ahead = max(self.behind, 0)
+        entries = cut(entries, time + 1 - max(self.reach - (not self.has_start), ahead))
         if timer is None or timer <= time:
-            forgotten = entries[-1][-1][0] + self.span + self.has_start if entries else END
+            last = entries[-1][-1][0] if entries else END
+            forgotten = last + max(self.reach + self.has_start, ahead + 1)
             timer = forgotten if forgotten < END else None
             outputs += [at(timer, None)] if timer is not None else []
-        return ((entries, 0, timer) if entries or timer is not None else ()), outputs
+        return ((entries, waiting, timer) if entries or timer is not None else ()), outputs
+
+    def _place(self, entries: Sequence[Any], time: int, is_behind: bool) -> int:
+        """The first entry at a time, or behind it, where spans of items at that time end."""
+        return bisect_left(entries, time + self.behind + is_behind, key=_time)
+
+
+class OffsetRollingStep(RollingStep, frozen=True):
+    """With spans that end before their items, or behind them."""
+
+    offset: int
+
+    @property
+    def behind(self) -> int:
+        return self.offset
 
 
 class FrameStep(_ByValue, frozen=True):

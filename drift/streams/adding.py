@@ -271,11 +271,12 @@ def parts_of(aggregate: object, parts: Span | None) -> int | None:
     return span
 
 
-def span_of(what: str, value: object, where: str) -> int:
+def span_of(what: str, value: object, where: str, *, least: int | None = 0) -> int:
     span = span_from(value)
-    if span is None or span < 0:
+    if span is None or (least is not None and span < least):
+        bound = "" if least is None else f" of {least} or more"
         raise GraphError(
-            f"{what}={value!r:.80} (at {where}) is not an int of 0 or more, in the unit of the items' time, nor where "
+            f"{what}={value!r:.80} (at {where}) is not an int{bound}, in the unit of the items' time, nor where "
             f"that is milliseconds a timedelta or a text such as '10s'"
         )
     return span

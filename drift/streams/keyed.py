@@ -10,7 +10,7 @@ from drift.flow.accumulators import Aggregate
 from drift.flow.ends import at_end
 from drift.flow.filling import NOT_FILLED
 from drift.flow.joins import Direction
-from drift.flow.running import Closed, FrameStep, RollingStep, running_fields, running_step
+from drift.flow.running import Closed, FrameStep, OffsetRollingStep, RollingStep, running_fields, running_step
 from drift.flow.windows import Early, Frame, Windows
 from drift.operators import Process
 from drift.streams.adding import elsewhere, parts_of, span_of
@@ -207,6 +207,7 @@ class KeyedStream(Generic[K, T]):
         span: Span | Frame,
         *,
         closed: Closed = "right",
+        offset: Span = 0,
         name: str | None = None,
         durable: bool = False,
         **named: Aggregate[T, Any],
@@ -215,7 +216,8 @@ class KeyedStream(Generic[K, T]):
 
         As `rolling` of Polars and pandas, and `RANGE` frames of SQL: rows of the same time are in it, those behind it
         in the order too, so a row comes after all rows of its time. An aggregate of no rows is None, a count 0. The
-        last `span` of rows is stored, and for each time of a key its aggregates are computed anew.
+        last `span` of rows is stored, and for each time of a key its aggregates are computed anew. With `offset` it is
+        (t + offset - span, t + offset]: `offset=span` is the span behind a row, which comes at its end.
 
         With `drift.windows.rows(preceding, following)` in place of a span: of so many rows before and behind it, as
         SQL's `ROWS` frames. A row comes with the last that it waits for, or at the end of all input.
@@ -227,24 +229,31 @@ class KeyedStream(Generic[K, T]):
         >>> rows = [{"zone": "JFK", "at": at, "fare": fare} for at, fare in ((1, 5), (8, 2), (11, 4))]
         >>> [item.payload["total"] for item in drift.run(graph, {"trips": rows})]
         [5, 7, 6]
+        >>> graph = drift.Graph("behind")
+        >>> trips = graph.source("trips", time=drift.EventTime("at")).key_by("zone")
+        >>> trips.rolling(10, offset=10, more=drift.agg.count()).sink("out")
+        >>> [item.payload["more"] for item in drift.run(graph, {"trips": rows})]
+        [2, 1, 0]
 
         Args:
             span: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "10m"; or a
                 number of rows, `drift.windows.rows(...)`.
             closed: which of its two ends belong to a span of time: "right", "left", "both" or "none".
+            offset: moves spans of time; also below 0.
             named: aggregates by the names of their fields; a field of that name is replaced.
 
         Raises:
-            GraphError: `span` or `closed` is none of these, no aggregate is given, or the rows are known not to have a
-                field.
+            GraphError: `span`, `closed` or `offset` is none of these, no aggregate is given, or the rows are known not
+                to have a field.
         """
         stream, where = self._stream, caller()
         is_frame = isinstance(span, Frame)
         length = 1 if isinstance(span, Frame) else span_of("rolling: span", span, where)
-        if is_frame and closed != "right":
+        further = span_of("rolling: offset", offset, where, least=None)
+        if is_frame and (closed != "right" or further):
             raise GraphError(
-                f"rolling over a number of rows has no closed=, and got {closed!r:.80}: whether the row itself belongs "
-                f"to it is of a span of time (at {where})"
+                f"rolling over a number of rows has no closed= and no offset=, and got {closed!r:.80} and "
+                f"{offset!r:.80}: these are of a span of time (at {where})"
             )
         if closed not in get_args(Closed) or not length:
             raise GraphError(
@@ -256,7 +265,8 @@ class KeyedStream(Generic[K, T]):
         if isinstance(span, Frame):
             step = FrameStep(of, span.preceding, span.following)
         else:
-            step = RollingStep(of, length, closed in ("left", "both"), closed in ("right", "both"))
+            sides = length, closed in ("left", "both"), closed in ("right", "both")
+            step = OffsetRollingStep(of, *sides, further) if further else RollingStep(of, *sides)
         process = Process(self._key, (), step, step.on_time, phase_of_timers(stream._timed_steps))
         made = stream._process(process, stream._named(name, "rolling by", self._key))
         made._fields = running_fields(stream._fields, of) if stream._fields is not None else None

@@ -172,20 +172,22 @@ def test_rows_and_dicts_have_one_digest_on_each_engine(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.none() | st.integers(-5, 5)), max_size=14),
     st.integers(1, 5),
     st.sampled_from(["right", "left", "both", "none"]),
+    st.integers(-7, 7) | st.just(0),
     st.data(),
 )
-@settings(max_examples=12)
+@settings(max_examples=24)
 def test_rows_roll_over_those_of_a_span_before_them(
-    drawn: list[tuple[str, int, int | None]], span: int, closed: Any, data: st.DataObject
+    drawn: list[tuple[str, int, int | None]], span: int, closed: Any, offset: int, data: st.DataObject
 ) -> None:
     rows = [{"zone": zone, "day": day, "n": n, "fare": 0.0} for zone, day, n in drawn]
     graph = drift.Graph("rolling")
     keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", lateness=10)).key_by("zone")
-    rolled = keyed.rolling(span, closed=closed, total=drift.agg.sum("n"), rows=drift.agg.count())
+    rolled = keyed.rolling(span, closed=closed, offset=offset, total=drift.agg.sum("n"), rows=drift.agg.count())
     rolled.with_columns(rows=pl.col("rows") * 1).sink("out")
     expected = []
     for row in rows:
-        first, end = row["day"] - span + (closed in ("right", "none")), row["day"] + (closed in ("right", "both"))
+        day = row["day"] + offset
+        first, end = day - span + (closed in ("right", "none")), day + (closed in ("right", "both"))
         inside = [each["n"] for each in rows if each["zone"] == row["zone"] and first <= each["day"] < end]
         values = [each for each in inside if each is not None]
         expected.append({**row, "total": sum(values) if values else None, "rows": len(inside)})
@@ -656,7 +658,7 @@ def test_an_expression_that_has_no_fields_yet_says_where_they_are_known() -> Non
         (lambda rows: rows.key_by("zone").rolling(1, n=5), "^rolling: n= 5 is no aggregate"),
         (
             lambda rows: rows.key_by("zone").rolling(drift.windows.rows(1, 1), closed="left", n=drift.agg.count()),
-            "rolling over a number of rows has no closed=, and got 'left'",
+            "rolling over a number of rows has no closed= and no offset=, and got 'left' and 0",
         ),
         (lambda rows: rows.key_by("zone").running(n=7), "running: n="),
         (lambda rows: rows.at_end(drift.agg.sum(pl.col("fair") * 2)), "the field 'fair'.*mean 'fare'"),
