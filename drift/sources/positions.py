@@ -8,7 +8,6 @@ from typing import Any
 import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, stored
-from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
 
 _FORM = 1
@@ -58,11 +57,10 @@ def position_lost(what: str, reached: str, found: str) -> InputError:
 
 def mark_of(payloads: Sequence[Any]) -> str:
     """A hash of the last of what was read, by which that is known where nothing else says whether the items before a
-    position are those of then; "" if there is none, if it was diverted, or if it has no canonical form.
+    position are those of then; "" if there is none, or if it has no canonical form.
     """
     try:
-        is_item = len(payloads) and not is_diverted(payloads[-1])
-        return xxhash.xxh3_64_hexdigest(stored(payloads[-1])) if is_item else ""
+        return xxhash.xxh3_64_hexdigest(stored(payloads[-1])) if len(payloads) else ""
     except NoCanonicalForm:
         return ""
 

@@ -251,6 +251,9 @@ def test_a_diverted_row_in_front_of_a_position_is_no_item_that_is_known_again(tm
     assert [item.sink for item in with_bad] == ["out", "errors"]
     again = drift.run(graph, {"s": table(1000, 2000, 3000)}, state=tmp_path, complete=False)
     assert [item.sink for item in again] == ["out"]
+    list(drift.run(graph, {"s": table(1001)}, state=tmp_path / "diverted", complete=False))
+    with pytest.raises(drift.InputError, match="it had 1 rows"):
+        list(drift.run(graph, {"s": table()}, state=tmp_path / "diverted", complete=False))
 
 
 # Sources that give what they give once.
