@@ -22,6 +22,10 @@ def registry_decoder(
 ) -> Callable[[bytes], Any]:
     """A function for `decode=` of a source: values of a topic, each by the schema that it names, as dicts.
 
+    >>> import drift
+    >>> decode = drift.sources.registry_decoder("trips", "http://registry:8081")
+    >>> trips = drift.sources.kafka("broker:9092", "trips", decode=decode)
+
     Args:
         topic: from which they come.
         registry: the URL of the registry, the settings of a client of `confluent_kafka`, or such a client.
@@ -62,6 +66,11 @@ def registry_encoder(
     topic: str, registry: str | Mapping[str, Any] | Any, schema: Any, *, format: Format = "avro"
 ) -> Callable[[Any], bytes]:
     """A function for `encode=` of a sink: payloads by a schema, which is registered for the topic if it is new.
+
+    >>> import drift, json
+    >>> fare = {"type": "record", "name": "fare", "fields": [{"name": "total", "type": "double"}]}
+    >>> encode = drift.sinks.registry_encoder("fares", "http://registry:8081", json.dumps(fare))
+    >>> fares = drift.sinks.kafka("broker:9092", "fares", encode=encode)
 
     Args:
         topic: to which they go.

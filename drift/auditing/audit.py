@@ -50,6 +50,13 @@ def audit(
 ) -> Audit:
     """Check a record; the result has one row for each check, and `ok`.
 
+    >>> import drift
+    >>> graph = drift.Graph("zones")
+    >>> graph.source("zones").count(key=str).sink("out")
+    >>> report = drift.run(graph, {"zones": ["JFK", "LGA", "JFK"]}, record="monday").finish()
+    >>> drift.audit("monday", graph, engines=["reference"]).ok
+    True
+
     Args:
         path: the record.
         graph: the graph to run; by default that at the target that the record names.

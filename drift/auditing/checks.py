@@ -107,6 +107,12 @@ class Audit:
         """Whether no check found trouble, and everything requested could be checked."""
         return all(check.result in ("ok", "noted") for check in self.checks)
 
+    def __str__(self) -> str:
+        """What `drift audit` prints."""
+        from drift.auditing.text import audit_text
+
+        return audit_text(self)
+
     @property
     def troubles(self) -> list[Trouble]:
         return [trouble for check in self.checks for trouble in check.troubles]

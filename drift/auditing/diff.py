@@ -85,6 +85,12 @@ class RecordsDiffer:
             and not any(change.matters for change in self.changes)
         )
 
+    def __str__(self) -> str:
+        """What `drift diff` prints."""
+        from drift.auditing.text import diff_lines
+
+        return "\n".join(diff_lines(self))
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "same": self.same,
@@ -110,6 +116,21 @@ class RecordsDiffer:
 @called
 def diff(one: Any, other: Any) -> RecordsDiffer:
     """Compare two records.
+
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> for name, fares in (("monday", [30, 9]), ("tuesday", [30, 10])):
+    ...     report = drift.run(graph, {"fares": fares}, record=name).finish()
+    >>> print(drift.diff("monday", "tuesday"))
+    graph     the same
+    input     differs, 2 and 2 items; first at item 1:
+        one    fares at 1  9
+        other  fares at 1  10
+    output    1 changed, 0 missing, 0 added, 1 the same
+        first changed: sink 'out', time 1
+            one    position 1  9
+            other  position 1  10
 
     Args:
         one, other: paths of records.

@@ -70,6 +70,17 @@ def explain(
 ) -> Lineage:
     """The lineage of an output item of a record: what it was made of, back to the input, and by which lines of code.
 
+    >>> import drift
+    >>> graph = drift.Graph("zones")
+    >>> graph.source("zones").count(key=str).sink("out")
+    >>> report = drift.run(graph, {"zones": ["JFK", "LGA", "JFK"]}, record="monday").finish()
+    >>> print(drift.explain("monday", 2, graph))
+    ('JFK', 2)  sink 'out', position 2, time 2
+    └── ('JFK', 2)  step 'count str': scan str (...)
+        ├── state 1 of key 'JFK'  step 'count str': scan str (...), first of its key; 1 item in
+        │   └── 'JFK'  input zones at 0
+        └── 'JFK'  input zones at 2
+
     Args:
         path: the record.
         position: of the item; for a run that ended with an error of a step, the position after the last item is the

@@ -91,6 +91,12 @@ class Lineage:
     sources: tuple[str, ...]
     recorded: Item[Any] | None = None
 
+    def __str__(self) -> str:
+        """What `drift explain` prints: each item, and below it those it was made of."""
+        from drift.auditing.show import as_text
+
+        return as_text(self)
+
     def inputs(self) -> list[Made]:
         """The input items it goes back to, unless it is cut."""
         return [made for made in self.items if made.kind == "input"]

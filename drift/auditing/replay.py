@@ -23,7 +23,7 @@ from drift.records.describe import MAIN
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.records.format import MANIFEST, Manifest, RecordEdited, hash_of
 from drift.records.reader import Record
-from drift.running import Run, made_run
+from drift.running import Run, kind_of_engine, made_run
 from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.streams import Graph
 from drift_graph import errors
@@ -57,6 +57,13 @@ def replay(
 ) -> Run:
     """Run a record's input again with its own decisions: global times, diverted items, heartbeats.
 
+    >>> import drift
+    >>> graph = drift.Graph("zones")
+    >>> graph.source("zones").count(key=str).sink("out")
+    >>> report = drift.run(graph, {"zones": ["JFK", "LGA", "JFK"]}, record="monday").finish()
+    >>> [item.payload for item in drift.replay("monday", graph, engine="reference")]
+    [('JFK', 1), ('LGA', 1), ('JFK', 2)]
+
     Args:
         path: the record.
         graph: to compute with; by default it is loaded from the target that the record names, and that file runs. A
@@ -72,6 +79,7 @@ def replay(
         RecordError: the record cannot be read, or its input was changed.
         SettingsError, GraphError: at once.
     """
+    kind_of_engine(engine).settings_of(more)
     record = path if isinstance(path, Record) else Record(path, classes)
     if until is not None and (type(until) is not int or until < 0):
         raise SettingsError(f"until={until!r} is not a position, an int of 0 or more")

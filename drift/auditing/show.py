@@ -5,6 +5,7 @@ Invariant: a payload is never taken for markup, and every item is written out on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -52,7 +53,7 @@ def as_tree(lineage: Lineage, *, parents_max: int = _PARENTS_SHOWN) -> Tree:
 
 def as_text(lineage: Lineage) -> str:
     """The tree as plain text, an item a line."""
-    return _text_of(lineage, Console(width=_WIDTH, no_color=True, highlight=False))
+    return plain_text(lambda console: console.print(as_tree(lineage)))
 
 
 def print_tree(lineage: Lineage) -> None:
@@ -60,12 +61,17 @@ def print_tree(lineage: Lineage) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH
-    print(_text_of(lineage, console))
+    print(_text_of(lambda console: console.print(as_tree(lineage)), console))
 
 
-def _text_of(lineage: Lineage, console: Console) -> str:
+def plain_text(printed: Callable[[Console], None]) -> str:
+    """What is printed to a console, without colours, and without a width."""
+    return _text_of(printed, Console(width=_WIDTH, no_color=True, highlight=False))
+
+
+def _text_of(printed: Callable[[Console], None], console: Console) -> str:
     with console.capture() as capture:
-        console.print(as_tree(lineage))
+        printed(console)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 

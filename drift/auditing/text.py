@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from drift.auditing.checks import Audit
 from drift.auditing.diff import InputRow, RecordsDiffer
 from drift.auditing.outputs import KINDS, Counts, Difference, Example
-from drift.auditing.show import as_text
+from drift.auditing.show import as_text, plain_text
 from drift.auditing.side_by_side import side_by_side_lines
 from drift.auditing.verdict import Finding
 from drift.records.changes import Change
@@ -17,6 +23,8 @@ from drift_graph.item import Item
 from drift_graph.meta import time_of
 
 _CHARACTERS_MAX = 160
+_COLOURS = {"ok": "green", "trouble": "bold red", "noted": "yellow", "not checked": "yellow"}
+_LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
 
 
 def diff_lines(found: RecordsDiffer) -> Iterator[str]:
@@ -42,6 +50,45 @@ def diff_lines(found: RecordsDiffer) -> Iterator[str]:
     for title, rows in (("versions", found.versions), ("settings", found.settings)):
         for name, one, other in rows:
             yield f"{title:9} {name}: {one} and {other}"
+
+
+def audit_text(found: Audit) -> str:
+    """An audit as plain text."""
+    return plain_text(lambda console: print_audit(found, console))
+
+
+def print_audit(found: Audit, console: Console | None = None) -> None:
+    """The table, and what it comes to."""
+    console = console or Console(highlight=False)
+    record = found.record
+    if record:
+        outcome = record["outcome"] + (f" ({record['error'].splitlines()[0][:100]})" if record["error"] else "")
+        counts = f"{record['items_in']:,} items in, {record['items_out']:,} out"
+        head = f"{found.path}: graph {record['graph']!r}, {counts}, on {record['engine']}"
+        console.print(escape(f"{head}, started {record['started'][:19]} UTC, {outcome}"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("level", "checked", "against", "result", "found"):
+        table.add_column(heading, overflow="fold")
+    for check in found.checks:
+        colour = _COLOURS[check.result]
+        cells = (check.level, check.what, check.against, check.result, check.found)
+        shown = [escape(cell) for cell in cells]
+        shown[3] = f"[{colour}]{shown[3]}[/]"
+        table.add_row(*shown)
+    console.print(table)
+    of_files = [trouble for check in found.checks if check.level != "reproduced" for trouble in check.troubles]
+    for trouble in of_files:
+        console.print(f"  [red]{escape(trouble.kind)}[/]: {escape(trouble.text)}", soft_wrap=True)
+    for check in found.checks:
+        if check.finding is not None:
+            console.print(f"\n[bold]{escape(check.what)}[/]")
+            console.print(Text("\n".join(finding_lines(check.finding))), soft_wrap=True)
+    words = [
+        f"{said}: [{_COLOURS[result]}]{'yes' if result == 'ok' else 'NO' if result == 'trouble' else result}[/]"
+        for level, said in _LEVELS.items()
+        if (result := found.level_result(level)) != "not checked" or level != "signed"  # type: ignore[arg-type]
+    ]
+    console.print(", ".join(words) + (f"; record hash {record['hash']}" if record else ""), soft_wrap=True)
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:

@@ -5,25 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from drift import spark
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import EngineName, graph_option, json_option, master_option
 from drift.cli.progress import watch_line
 from drift.extras import need
-
-if TYPE_CHECKING:
-    from drift.auditing.checks import Audit
-
-_COLOURS = {"ok": "green", "trouble": "bold red", "noted": "yellow", "not checked": "yellow"}
-_LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
 
 
 @click.command("audit", short_help="Check a record; compute it again.")
@@ -86,6 +75,7 @@ def audit_command(
     """
     need("records", "drift audit")
     from drift.auditing.audit import audit
+    from drift.auditing.text import print_audit
     from drift.records.watch import Watch
 
     watch = Watch()
@@ -113,42 +103,6 @@ def audit_command(
         print_audit(found)
     if not found.ok:
         raise click.exceptions.Exit(DIFFERENT)
-
-
-def print_audit(found: Audit, console: Console | None = None) -> None:
-    """The table, and what it comes to."""
-    from drift.auditing.text import finding_lines
-
-    console = console or Console(highlight=False)
-    record = found.record
-    if record:
-        outcome = record["outcome"] + (f" ({record['error'].splitlines()[0][:100]})" if record["error"] else "")
-        counts = f"{record['items_in']:,} items in, {record['items_out']:,} out"
-        head = f"{found.path}: graph {record['graph']!r}, {counts}, on {record['engine']}"
-        console.print(escape(f"{head}, started {record['started'][:19]} UTC, {outcome}"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("level", "checked", "against", "result", "found"):
-        table.add_column(heading, overflow="fold")
-    for check in found.checks:
-        colour = _COLOURS[check.result]
-        cells = (check.level, check.what, check.against, check.result, check.found)
-        shown = [escape(cell) for cell in cells]
-        shown[3] = f"[{colour}]{shown[3]}[/]"
-        table.add_row(*shown)
-    console.print(table)
-    of_files = [trouble for check in found.checks if check.level != "reproduced" for trouble in check.troubles]
-    for trouble in of_files:
-        console.print(f"  [red]{escape(trouble.kind)}[/]: {escape(trouble.text)}", soft_wrap=True)
-    for check in found.checks:
-        if check.finding is not None:
-            console.print(f"\n[bold]{escape(check.what)}[/]")
-            console.print(Text("\n".join(finding_lines(check.finding))), soft_wrap=True)
-    words = [
-        f"{said}: [{_COLOURS[result]}]{'yes' if result == 'ok' else 'NO' if result == 'trouble' else result}[/]"
-        for level, said in _LEVELS.items()
-        if (result := found.level_result(level)) != "not checked" or level != "signed"  # type: ignore[arg-type]
-    ]
-    console.print(", ".join(words) + (f"; record hash {record['hash']}" if record else ""), soft_wrap=True)
 
 
 @click.group("record", short_help="Sign a record; make a key.")

@@ -93,6 +93,12 @@ def default_of(settings: type[_Fields], name: str) -> Any:
 class Settings:
     """The settings of any engine; engines have further ones in classes of their own.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> len(drift.run(graph, {"fares": [30, 9]}, digest="sha256", batch_items=100).finish().digest)
+    64
+
     Attributes:
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.

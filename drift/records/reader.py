@@ -86,6 +86,13 @@ class InputItem(NamedTuple):
 class Record:
     """A record, open for reading.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> report = drift.run(graph, {"fares": [30, 9]}, record="monday").finish()
+    >>> [item.payload for item in drift.Record("monday").items()]
+    [30, 9]
+
     Args:
         path: its folder.
         classes: of payloads that are not in loaded modules: by qualified name, or just the classes.

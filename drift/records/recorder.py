@@ -78,6 +78,13 @@ _F_SETPIPE_SZ = 1031  # Linux
 class Recording(msgspec.Struct, frozen=True):
     """Where a record goes, and when its parts are full.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> monday = drift.Recording("monday", seal_after_s=5)
+    >>> drift.run(graph, {"fares": [30, 9]}, record=monday).finish().items_out
+    2
+
     Attributes:
         path: a folder that does not exist yet.
         part_items_max, part_bytes_max: approximate limit of a part of a table (bytes before compression).

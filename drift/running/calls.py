@@ -45,6 +45,14 @@ def run(
 
     A run with sinks or a record that is dropped and was neither started nor closed warns of that (RuntimeWarning).
 
+    >>> import drift
+    >>> graph = drift.Graph("words")
+    >>> graph.source("lines").flat_map(str.split).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"lines": ["to be", "or not"]})]
+    ['to', 'be', 'or', 'not']
+    >>> drift.run(graph, {"lines": ["to be", "or not"]}, engine="reference").finish().items_out
+    4
+
     Args:
         graph: what to compute.
         sources: for each source of the graph an iterable, or one of `drift.sources`.
@@ -80,6 +88,8 @@ def run(
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     if not isinstance(dataflow, Dataflow):
         raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
+    kind = kind_of_engine(engine)
+    kind.settings_of(more)
     target = _target_of(graph, dataflow) if record is not None else ""
     given = {
         "web": web,
@@ -91,7 +101,11 @@ def run(
         "target": target,
     }
     settings = {"workers": workers, "digest": digest, **more}
-    return made_run(dataflow, sources, engine=engine, times=times, sinks=sinks, on_late=on_late, **given, **settings)
+    return made_run(dataflow, sources, engine=kind, times=times, sinks=sinks, on_late=on_late, **given, **settings)
+
+
+def kind_of_engine(engine: str | EngineKind) -> EngineKind:
+    return engine if isinstance(engine, EngineKind) else engine_kind(engine)
 
 
 _OF_PLANS = frozenset(each.name for each in fields(RunPlan))
@@ -105,7 +119,7 @@ def made_run(
     Args:
         given: fields of `RunPlan`, None for their defaults, and settings of the engine.
     """
-    kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
+    kind = kind_of_engine(engine)
     of_plan = {name: value for name, value in given.items() if name in _OF_PLANS and value is not None}
     if "state" in of_plan:
         of_plan["state"] = as_checkpoints(of_plan["state"])

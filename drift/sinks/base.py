@@ -193,6 +193,9 @@ class ListSink(PlainSink):
 def as_sink(name: str, value: Any) -> Sink:
     """A sink from the user's argument for a name.
 
+    >>> taken = []
+    >>> sink = as_sink("out", taken)  # a list takes items
+
     Raises:
         SettingsError: it is no sink, no list and cannot be called.
     """

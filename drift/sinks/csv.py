@@ -38,6 +38,17 @@ def csv(
     "\\r\\n". None is nothing between two commas, and an empty text is "" in quotes: Postgres and Polars tell these
     apart, while `drift.sources.csv` reads both as an empty text. No items make an empty file.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = [{"zone": "JFK", "fare": 30.5}, {"zone": "LGA", "fare": 9.0}]
+    >>> report = drift.run(graph, {"fares": fares}, sinks={"out": drift.sinks.csv("fares.csv")}).finish()
+    >>> from pathlib import Path
+    >>> print(Path("fares.csv").read_text(), end="")
+    position,time,zone,fare
+    0,0,JFK,30.5
+    1,1,LGA,9.0
+
     Args:
         columns: names of the fields, of tuples in their order; None for those of the first payloads.
         resume: as of `drift.sinks.jsonl`.

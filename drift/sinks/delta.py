@@ -50,6 +50,15 @@ def delta(
     Rows are only appended. A version of the table is written once one of the limits is reached, at each checkpoint of a
     run with state, and at the end. Others may append rows of their own and compact files meanwhile.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = [{"zone": "JFK", "fare": 30.5}, {"zone": "LGA", "fare": 9.0}]
+    >>> report = drift.run(graph, {"fares": fares}, sinks={"out": drift.sinks.delta("fares")}).finish()
+    >>> import deltalake
+    >>> deltalake.DeltaTable("fares").to_pyarrow_table().column_names
+    ['position', 'time', 'zone', 'fare']
+
     Args:
         path: the folder of the table, or its URL; it is created.
         columns: names of the fields, for tuples in their order, or their Arrow types by name; None for those of the

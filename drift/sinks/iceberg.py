@@ -48,6 +48,10 @@ def iceberg(
     Rows are only appended. A snapshot is written once one of the limits is reached, at each checkpoint of a run with
     state, and at the end. Others may append rows of their own, compact files and expire snapshots meanwhile.
 
+    >>> import drift
+    >>> catalog = {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///data/warehouse"}
+    >>> counts = drift.sinks.iceberg("taxi.counts", catalog=catalog, partition_by="day", part_every="1 minute")
+
     Args:
         table: its namespace and name, "trips.counts"; both are created.
         catalog: its name in the configuration of PyIceberg, or its properties, such as {"type": "rest", "uri": ...}.

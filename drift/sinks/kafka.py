@@ -56,6 +56,9 @@ def kafka(
     unless it is one of several by `writer`: the header drift.offset is the offset that a message is to have, and a
     topic that has lost messages, or has others, is refused.
 
+    >>> import drift
+    >>> fares = drift.sinks.kafka("broker:9092", "fares", key=lambda fare: fare["zone"])
+
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
         encode: how a payload becomes the value: as JSON (see `jsonl`), unchanged if it is text or bytes, or by a pure

@@ -46,6 +46,16 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
     and which would read as None. Each `write` hands its lines to the operating system, and `close` waits until they are
     on the disk.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = [{"zone": "JFK", "fare": 30.5}, {"zone": "LGA", "fare": 9.0}]
+    >>> report = drift.run(graph, {"fares": fares}, sinks={"out": drift.sinks.jsonl("fares.jsonl")}).finish()
+    >>> from pathlib import Path
+    >>> print(Path("fares.jsonl").read_text(), end="")
+    {"position":0,...,"payload":{"fare":30.5,"zone":"JFK"}}
+    {"position":1,...,"payload":{"fare":9.0,"zone":"LGA"}}
+
     Args:
         resume: what to do with an existing file. "continue": it must be the output of an earlier run of the same graph
             and input, possibly incomplete; each line is compared, a torn one completed, and missing ones appended.
@@ -57,6 +67,13 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
 
 def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
     """Standard output: lines as for `jsonl`, or str(payload) and a newline.
+
+    >>> import drift
+    >>> graph = drift.Graph("words")
+    >>> graph.source("words").sink("out")
+    >>> report = drift.run(graph, {"words": ["to", "be"]}, sinks={"out": drift.sinks.stdout("text")}).finish()
+    to
+    be
 
     Raises:
         SettingsError: `format` is neither.

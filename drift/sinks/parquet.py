@@ -55,6 +55,15 @@ def parquet(
     with partitions PATH/**/*.parquet. A part is written once one of its limits is reached, and at the end. In a run
     with state, items that no part has yet are stored in hidden files; otherwise the next run writes them.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = [{"zone": "JFK", "fare": 30.5}, {"zone": "LGA", "fare": 9.0}]
+    >>> report = drift.run(graph, {"fares": fares}, sinks={"out": drift.sinks.parquet("fares")}).finish()
+    >>> import polars
+    >>> polars.read_parquet("fares/*.parquet").columns
+    ['position', 'time', 'zone', 'fare']
+
     Args:
         path: the folder, which is created, or its URL such as s3://BUCKET/NAME (extra `cloud`), where nothing keeps
             another run from writing too: give each its own.

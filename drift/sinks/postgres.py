@@ -61,6 +61,9 @@ def postgres(
     Postgres, a datetime is a timestamptz (without a zone a timestamp), anything else is jsonb. Items that were released
     together are committed together.
 
+    >>> import drift
+    >>> fares = drift.sinks.postgres("postgresql://drift@db/taxi", "fares", columns=["zone", "fare"])
+
     Args:
         url: postgresql://USER@HOST/DATABASE, or any other URL that libpq takes.
         table: its name, optionally SCHEMA.NAME; it is also the name of the position in the table drift_positions.

@@ -68,6 +68,9 @@ def redis(
 ) -> RedisSink:
     """An entry of a Redis stream for each item: time, meta and the payload as JSON; its ID contains the position.
 
+    >>> import drift
+    >>> counts = drift.sinks.redis("redis://localhost:6379/0", "counts", maxlen=100_000)
+
     Args:
         url: redis://HOST:PORT/DATABASE, or any other URL that redis-py takes.
         stream: its key.

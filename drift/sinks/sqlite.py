@@ -39,6 +39,15 @@ def sqlite(
     else as `drift.sinks.jsonl` writes it. The table is created if it does not exist. Items that were released together
     are committed together.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = [{"zone": "JFK", "fare": 30.5}, {"zone": "LGA", "fare": 9.0}]
+    >>> report = drift.run(graph, {"fares": fares}, sinks={"out": drift.sinks.sqlite("taxi.db", "fares")}).finish()
+    >>> import sqlite3
+    >>> sqlite3.connect("taxi.db").execute("select * from fares").fetchall()
+    [(0, 0, 'JFK', 30.5), (1, 1, 'LGA', 9.0)]
+
     Args:
         table: its name, which is also the name of the position in the table drift_positions.
         columns: names of the fields, for tuples in their order; None for those of the first payloads.

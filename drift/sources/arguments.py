@@ -37,6 +37,9 @@ def as_sources(values: Mapping[str, Any]) -> dict[str, Source]:
 def as_source(name: str, value: Any) -> Source:
     """A source from the user's argument for a name.
 
+    >>> as_source("numbers", [1, 2]).open().read(10)
+    [1, 2]
+
     Raises:
         SettingsError: it is no source, and cannot be iterated or would be in no certain order.
     """

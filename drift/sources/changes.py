@@ -52,6 +52,9 @@ def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool =
     `state=` has a checkpoint behind it: without state nothing moves it, and each run gives all of it again. Drop a slot
     that nobody reads any more: `select pg_drop_replication_slot('trips')`.
 
+    >>> import drift
+    >>> changes = drift.sources.postgres_changes("postgresql://drift@db/taxi", "trips", slot="drift_trips")
+
     Args:
         url: postgresql://USER@HOST/DATABASE, or what else libpq takes; of a user that may replicate.
         publication: its name.

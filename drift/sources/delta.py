@@ -36,6 +36,13 @@ def delta(
     that is read anew begins with the latest version, in which files may have been compacted: then the rows come in
     another order.
 
+    >>> import drift, deltalake, pyarrow
+    >>> deltalake.write_deltalake("fares", pyarrow.table({"fare": [30.5, 9.0]}))
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> [item.payload for item in drift.run(graph, {"fares": drift.sources.delta("fares")})]
+    [{'fare': 30.5}, {'fare': 9.0}]
+
     Args:
         path: the folder of the table, or its URL.
         columns: to read, in this order; None for all.

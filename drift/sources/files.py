@@ -53,6 +53,14 @@ def text(
 ) -> FileSource:
     """Each line of a file is a payload, without its newline.
 
+    >>> import drift
+    >>> from pathlib import Path
+    >>> written = Path("lines.txt").write_text("to be\\nor not\\n")
+    >>> graph = drift.Graph("lengths")
+    >>> graph.source("lines").map(len).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"lines": drift.sources.text("lines.txt")})]
+    [5, 6]
+
     Args:
         path: a plain or a gzip file, its URL such as s3://BUCKET/NAME (extra `cloud`), or "-" for standard input.
             "\n", "\r\n" and "\r" end a line.
@@ -82,6 +90,14 @@ def jsonl(
 
     An object with two equal keys is refused, and so is a number or a time that its type would round: see "What a text
     is" in columns.md.
+
+    >>> import drift
+    >>> from pathlib import Path
+    >>> written = Path("clicks.jsonl").write_text('{"page": "/"}\\n{"page": "/cart"}\\n')
+    >>> graph = drift.Graph("pages")
+    >>> graph.source("clicks").map(lambda click: click["page"]).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"clicks": drift.sources.jsonl("clicks.jsonl")})]
+    ['/', '/cart']
 
     Args:
         path: as for `text`.
@@ -127,6 +143,15 @@ def csv(
     **dialect: Any,
 ) -> FileSource:
     """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are skipped.
+
+    >>> import drift
+    >>> from pathlib import Path
+    >>> written = Path("fares.csv").write_text("zone,fare\\nJFK,30.5\\nLGA,9\\n")
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = drift.sources.csv("fares.csv", schema={"zone": str, "fare": float})
+    >>> [item.payload for item in drift.run(graph, {"fares": fares})]
+    [{'zone': 'JFK', 'fare': 30.5}, {'zone': 'LGA', 'fare': 9.0}]
 
     Args:
         path: as for `text`.

@@ -38,6 +38,10 @@ def iceberg(
     that is read anew begins with the current one, in which files may have been compacted: then the rows come in
     another order.
 
+    >>> import drift
+    >>> catalog = {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///data/warehouse"}
+    >>> trips = drift.sources.iceberg("taxi.trips", catalog=catalog, columns=["zone", "fare"])
+
     Args:
         table: its namespace and name, "trips.counts".
         catalog: its name in the configuration of PyIceberg, or its properties, such as {"type": "rest", "uri": ...}.

@@ -53,6 +53,9 @@ def kafka(
     Partitions are read side by side, in the order of the messages' timestamps, so that an item is not late because
     another partition was read faster.
 
+    >>> import drift
+    >>> trips = drift.sources.kafka("broker:9092", "trips", decode="json", until_end=True)
+
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
         decode: what a value is converted to: bytes, text (UTF-8), the value of its JSON, or the result of a function of

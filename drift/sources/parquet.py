@@ -56,6 +56,14 @@ def parquet(
 ) -> PathSource:
     """Each row of a Parquet file is a payload, with values as from `drift.sources.table`.
 
+    >>> import drift, polars
+    >>> polars.DataFrame({"zone": ["JFK", "LGA"], "fare": [30.5, 9.0]}).write_parquet("fares.parquet")
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = drift.sources.parquet("fares.parquet", columns=["fare"])
+    >>> [item.payload for item in drift.run(graph, {"fares": fares})]
+    [{'fare': 30.5}, {'fare': 9.0}]
+
     Args:
         path: a file, a folder of files, or a pattern such as "flights/*.parquet", or a URL of these such as
             "s3://BUCKET/flights/*.parquet" (extra `cloud`); files are read in the order of their names.

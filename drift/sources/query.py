@@ -44,6 +44,9 @@ def postgres(
     a zone come in UTC, and a query computes days and hours there. An interval with months or years, `infinity`, a year
     before 1 and 24:00:00 have no value in Python: such a row is an error, or diverted.
 
+    >>> import drift
+    >>> fares = drift.sources.postgres("postgresql://drift@db/taxi", "select id, fare from fares", key="id")
+
     Args:
         url: postgresql://USER@HOST/DATABASE, or what else libpq takes.
         query: a table, or "select ...".
@@ -67,7 +70,18 @@ def sqlite(
     schema: Mapping[str, Any] | None = None,
     rows_at_once: int = _ROWS,
 ) -> PolledSource:
-    """Each row of a query of an SQLite file is a payload, in the order of a key; arguments as of `postgres`."""
+    """Each row of a query of an SQLite file is a payload, in the order of a key; arguments as of `postgres`.
+
+    >>> import drift, sqlite3
+    >>> connection = sqlite3.connect("shop.db")
+    >>> made = connection.executescript("create table fares (id, fare); insert into fares values (1, 30.5), (2, 9.0)")
+    >>> connection.close()
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = drift.sources.sqlite("shop.db", "select id, fare from fares", key="id")
+    >>> [item.payload for item in drift.run(graph, {"fares": fares})]
+    [{'id': 1, 'fare': 30.5}, {'id': 2, 'fare': 9.0}]
+    """
     return _source("sqlite", path, query, key, payload, rows_at_once, schema)
 
 

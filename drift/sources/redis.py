@@ -38,6 +38,9 @@ def redis(
     Entries that are removed before they are read, as by `XADD ... MAXLEN`, end the run with an InputError, if the
     server is 7.0 or newer; where entries are deleted by their IDs at the same time, only some such removals are seen.
 
+    >>> import drift
+    >>> clicks = drift.sources.redis("redis://localhost:6379/0", "clicks", until_end=True)
+
     Args:
         url: redis://HOST:PORT/DATABASE, or any other URL that redis-py takes.
         stream: its key.

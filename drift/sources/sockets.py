@@ -35,6 +35,15 @@ def tcp_lines(
 
     The socket listens from this call on; its `address` and `port` are known at once.
 
+    >>> import drift, socket
+    >>> lines = drift.sources.tcp_lines()
+    >>> with socket.create_connection(lines.address) as sender:
+    ...     sender.sendall(b"to be\\nor not\\n")
+    >>> graph = drift.Graph("lengths")
+    >>> graph.source("lines").map(len).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"lines": lines})]
+    [5, 6]
+
     Args:
         host, port: where to listen; by default only for this machine; port 0 takes a free one.
         connect: connect there when the run starts, in place of listening; the input ends with the connection.

@@ -37,6 +37,13 @@ def table(frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "d
     pandas) become None; categories become their values; structs become dicts. The index of a pandas DataFrame is no
     column: one with a name, or of anything but integers, is refused.
 
+    >>> import drift, pyarrow
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").sink("out")
+    >>> fares = drift.sources.table(pyarrow.table({"fare": [30.5, 9.0]}), payload="value")
+    >>> [item.payload for item in drift.run(graph, {"fares": fares})]
+    [30.5, 9.0]
+
     Args:
         frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB, or anything else with
             Arrow's stream interface. For a DataFrame of Spark pass `frame.toArrow()`.

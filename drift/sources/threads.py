@@ -24,6 +24,12 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
 
     It is iterated in a thread of its own. An exception of the iterable ends the run, after the items before it.
 
+    >>> import drift
+    >>> graph = drift.Graph("readings")
+    >>> graph.source("sensor").map(lambda reading: reading * 2).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"sensor": drift.sources.live(iter([20, 21]))})]
+    [40, 42]
+
     Args:
         buffer_items_max: when so many items wait for the engine, the iterable is not advanced.
         close_max_s: how long the end of a run waits for the iterable to yield its next item, so that a generator's

@@ -27,6 +27,17 @@ def zmq_pull(
 
     The socket exists from this call on; its `address` is known at once ("tcp://127.0.0.1:*" takes a free port).
 
+    >>> import drift, zmq
+    >>> numbers = drift.sources.zmq_pull("tcp://127.0.0.1:*", decode="json")
+    >>> graph = drift.Graph("numbers")
+    >>> graph.source("numbers").sink("out")
+    >>> with zmq.Context() as context, context.socket(zmq.PUSH) as sender:
+    ...     connected = sender.connect(numbers.address)
+    ...     for frame in (b"1", b"2", b""):  # an empty one is the end
+    ...         sender.send(frame)
+    ...     [item.payload for item in drift.run(graph, {"numbers": numbers})]
+    [1, 2]
+
     Args:
         address: an endpoint, such as "tcp://127.0.0.1:5555" or "ipc:///run/flights".
         decode: what a message is converted to: bytes, text (UTF-8), the value of its JSON, or the result of a function

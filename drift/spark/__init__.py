@@ -24,6 +24,9 @@ def source(
 ) -> Any:
     """A DataFrame as a source of engine='spark'; a DataFrame by itself is one with these defaults.
 
+    >>> import drift
+    >>> trips = drift.spark.source(lambda spark: spark.read.parquet("trips"), order_by="id")
+
     Args:
         frame: each row is a payload; or a function that makes the DataFrame from a session. The rows are read twice,
             the first time for a sample of one percent: persist a DataFrame that is expensive to compute.

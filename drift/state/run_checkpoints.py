@@ -67,6 +67,17 @@ _SERVERS: Mapping[str, Callable[[str], Backend]] = {
 class Checkpoints:
     """Where a run stores its state, how often, and from which checkpoint it resumes.
 
+    >>> import drift
+    >>> graph = drift.Graph("running totals")
+    >>> graph.source("fares").count(key=lambda fare: "all").sink("out")
+    >>> fares = [30, 9]
+    >>> for _ in range(2):  # the second call goes on behind the first
+    ...     state = drift.Checkpoints("state", every_s=10, keep=5)
+    ...     print([item.payload for item in drift.run(graph, {"fares": fares}, state=state, complete=False)])
+    ...     fares.append(50)
+    [('all', 1), ('all', 2)]
+    [('all', 3)]
+
     Args:
         where: a folder; or "redis://HOST:PORT/DATABASE#NAME" or "postgresql://USER@HOST/DATABASE#NAME" (or any other
             URL of redis-py and libpq), where NAME distinguishes runs on the same server.

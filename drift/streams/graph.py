@@ -33,6 +33,12 @@ U = TypeVar("U")
 class Graph:
     """A graph being written. `build` returns the finished value; `drift.run`, `print` and `draw` call it themselves.
 
+    >>> import drift
+    >>> graph = drift.Graph("fares")
+    >>> graph.source("fares").filter(lambda fare: fare > 20).sink("dear")
+    >>> [item.payload for item in drift.run(graph, {"fares": [30.5, 9.0]})]
+    [30.5]
+
     Args:
         name: for messages and pictures.
 

@@ -65,6 +65,9 @@ class NoCanonicalForm(TypeError):
 def canonical(value: Any) -> bytes:
     """The canonical bytes of one value.
 
+    >>> canonical(("JFK", 30.5)) == canonical(("JFK", 30.5)), canonical(1) == canonical(1.0)
+    (True, False)
+
     Raises:
         NoCanonicalForm: for a type outside the list, at any depth, and for values nested too deep or in themselves.
     """

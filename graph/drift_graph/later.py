@@ -63,6 +63,13 @@ class Later(Generic[T]):
 def at(time: Moment, payload: T) -> Later[T]:
     """A child that comes at `time`, after every input item of that time; for functions of steps with `later=True`.
 
+    >>> import drift
+    >>> graph = drift.Graph("reminders")
+    >>> orders = graph.source("orders", time=drift.EventTime(lambda order: order, lateness=0))
+    >>> orders.flat_map(lambda order: [order, drift.at(order + 15, -order)], later=True).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"orders": [10, 20, 30]})]
+    [10, 20, -10, 30, -20, -30]
+
     Args:
         time: in the unit of the source's time policy, or where that is milliseconds since 1970 a datetime with a zone,
             or ISO text with one; `drift.END`, and what is beyond it, comes after all input. Below
@@ -82,7 +89,15 @@ def at(time: Moment, payload: T) -> Later[T]:
 
 
 def next_round(payload: T) -> Later[T]:
-    """A child at the same time, one round later: after all items of this round; for functions with `later=True`."""
+    """A child at the same time, one round later: after all items of this round; for functions with `later=True`.
+
+    >>> import drift
+    >>> graph = drift.Graph("halves")
+    >>> halved = lambda number: [number, drift.next_round(number // 2)]
+    >>> graph.source("numbers").flat_map(halved, later=True).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [8, 6]})]
+    [8, 4, 6, 3]
+    """
     return Later(None, payload, PHASE_ITEMS, 1)
 
 

@@ -30,6 +30,12 @@ class ArrivalTime:
     clock.
 
     A live source's stamps are milliseconds since 1970 and never decrease.
+
+    >>> import drift
+    >>> graph = drift.Graph("lines")
+    >>> graph.source("lines", time=drift.ArrivalTime()).sink("out")
+    >>> [item.time for item in drift.run(graph, {"lines": ["to be", "or not"]})]
+    [0, 1]
     """
 
     reads_payloads: ClassVar[Literal[False]] = False

@@ -57,6 +57,10 @@ def named_classes(classes: Classes | Iterable[type]) -> Classes:
 def restored(data: bytes, classes: Classes | Iterable[type] | None = None) -> Any:
     """The value with these bytes.
 
+    >>> from drift_graph.canonical import canonical
+    >>> restored(canonical({"zone": "JFK", "fares": (30.5, None)}))
+    {'zone': 'JFK', 'fares': (30.5, None)}
+
     Args:
         data: the result of `canonical` or `stored` for one value.
         classes: enums, dataclasses, Structs and named tuples that may be in it, or these by qualified name; see

@@ -10,6 +10,9 @@ import pytest
 import drift
 from drift.all_engines import engine_kind
 
+# what runs are made of within, and no caller gives
+OF_PLANS = ("dataflow", "settings", "feed", "until", "answered", "target")
+
 
 def numbers() -> drift.Graph:
     graph = drift.Graph("numbers")
@@ -34,6 +37,7 @@ def numbers() -> drift.Graph:
         ("reference", {"workers": 2}, "workers=2 is a setting of engine='zeromq', and this run is on 'reference'"),
         ("spark", {"recover": False}, "recover=False is a setting of engine='zeromq'"),
         ("local", {"worker": 2}, "engine 'local' has no setting 'worker'; it has digest, fused, batch_items"),
+        *((engine, {name: None}, f"has no setting '{name}'") for engine in ("local", "spark") for name in OF_PLANS),
         ("sparc", {}, "engine='sparc'; there are local, reference, zeromq, spark"),
     ],
 )

@@ -38,6 +38,7 @@ import drift_graph
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMMANDS = ("drift", "python", "pytest")
+PUBLIC = (drift, drift.sources, drift.sinks, drift.windows, drift.agg)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -88,6 +89,14 @@ def test_every_public_name_is_in_an_example_that_is_run() -> None:
     shown = "\n".join(text for document in DOCUMENTS for _, text in blocks(document, "python"))
     names = [name for name in drift.__all__ if not isinstance(getattr(drift, name), ModuleType)]
     assert [name for name in names if not re.search(rf"\bdrift\.{name}\b", shown)] == []
+
+
+@pytest.mark.parametrize(
+    "module", [drift, drift.sources, drift.sinks, drift.windows, drift.agg], ids=lambda m: m.__name__
+)
+def test_every_public_function_shows_a_call(module: ModuleType) -> None:
+    functions = [getattr(module, name) for name in module.__all__ if inspect.isfunction(getattr(module, name))]
+    assert [each.__name__ for each in functions if ">>> " not in (each.__doc__ or "")] == []
 
 
 @documents

@@ -44,7 +44,7 @@ _numbers = itertools.count()
 GRAPH = """
 import datetime, random, time
 import drift
-from drift.cli.audit import print_audit
+from drift.auditing.text import print_audit
 
 def parts(line):
     return line.split()
@@ -408,7 +408,7 @@ def test_an_item_more_is_paired_with_nothing_and_what_follows_is_the_same(
 NOTEBOOK = """
 import sys
 import drift
-from drift.cli.audit import print_audit
+from drift.auditing.text import print_audit
 graph = drift.Graph("cells")
 graph.source("n").map(lambda number: number + 1).sink("out")
 drift.run(graph, {"n": range(5)}, record=sys.argv[1]).finish()
