@@ -19,7 +19,7 @@ from enum import Enum
 from itertools import chain
 from math import copysign
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -71,8 +71,18 @@ _EXACT: dict[type, Callable[[pa.DataType], bool]] = {
 }
 
 
-def stored(values: list[Any], kind: pa.DataType | None = None) -> pa.Array:
+class _Rules(NamedTuple):
+    """What a column may hold: moments of other zones, if its type is declared; floats, if it is of integers."""
+
+    declared: bool
+    takes_floats: bool
+
+
+def stored(values: list[Any], kind: pa.DataType | None = None, *, takes_floats: bool = True) -> pa.Array:
     """Values as a column, of a declared type or the one that Arrow finds for them.
+
+    Args:
+        takes_floats: whether integers, at any depth, may come as floats that equal them.
 
     Raises:
         One of `REFUSED`: the column does not hold them.
@@ -84,7 +94,7 @@ def stored(values: list[Any], kind: pa.DataType | None = None) -> pa.Array:
     except REFUSED as error:
         count = bisect_left(range(len(values)), True, key=lambda end: not _is_taken(values[:end], kind))
         raise TypeError(f"{_shown(values[count - 1])} is refused: {error}") from None
-    _check(values, column, declared=kind is not None)
+    _check(values, column, _Rules(kind is not None, takes_floats))
     return column
 
 
@@ -119,7 +129,7 @@ def _plain(value: Any) -> Any:
     return value if names is None else {name: _plain(getattr(value, name)) for name in names}
 
 
-def _check(values: list[Any], column: pa.Array, *, declared: bool) -> None:
+def _check(values: list[Any], column: pa.Array, rules: _Rules) -> None:
     """Raises TypeError: a value is not what was stored."""
     if _kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -132,18 +142,27 @@ def _check(values: list[Any], column: pa.Array, *, declared: bool) -> None:
         values, column = there, column_there
     kind = column.type
     if _kinds.is_struct(kind):
-        _check_structs(values, column, declared=declared)
+        _check_structs(values, column, rules)
     elif _kinds.is_map(kind):
         _check_kinds(values, {dict, list, tuple}, kind)
         pairs = [pair for value in values for pair in (value.items() if type(value) is dict else value)]
-        _check([key for key, _ in pairs], column.keys, declared=declared)
-        _check([each for _, each in pairs], column.items, declared=declared)
+        _check([key for key, _ in pairs], column.keys, rules)
+        _check([each for _, each in pairs], column.items, rules)
     elif is_list(kind):
         _check_kinds(values, {list, tuple}, kind)
-        _check(list(chain.from_iterable(values)), column.flatten(), declared=declared)
-    elif not _is_exact(values, column, declared=declared):
+        _check(list(chain.from_iterable(values)), column.flatten(), rules)
+    else:
+        _check_flat(values, column, rules)
+
+
+def _check_flat(values: list[Any], column: pa.Array, rules: _Rules) -> None:
+    if _kinds.is_integer(column.type) and not rules.takes_floats and set(map(type, values)) - {int}:
+        for value in values:
+            if isinstance(value, (float, np.floating)):
+                raise TypeError(f"{_shown(value)}, a float")
+    if not _is_exact(values, column, declared=rules.declared):
         for value, other in zip(values, column.to_pylist()):
-            if not _is_same(value, other, declared=declared):
+            if not _is_same(value, other, declared=rules.declared):
                 raise TypeError(f"{_shown(value)} would be stored as {_shown(other)}")
 
 
@@ -153,7 +172,7 @@ def _check_kinds(values: list[Any], kinds: set[type], kind: pa.DataType) -> None
             raise TypeError(f"{_shown(value)} would be stored as {kind}")
 
 
-def _check_structs(values: list[Any], column: pa.StructArray, *, declared: bool) -> None:
+def _check_structs(values: list[Any], column: pa.StructArray, rules: _Rules) -> None:
     """Dicts lack fields, which are None, but have no others; tuples have all."""
     _check_kinds(values, {dict, tuple}, column.type)
     names = column.type.names
@@ -162,7 +181,7 @@ def _check_structs(values: list[Any], column: pa.StructArray, *, declared: bool)
             raise TypeError(f"the field {_shown(name)} would not be stored")
     for at, name in enumerate(names):
         inside = [value.get(name) if type(value) is dict else value[at] for value in values]
-        _check(inside, column.field(at), declared=declared)
+        _check(inside, column.field(at), rules)
 
 
 def _shown(value: Any) -> str:

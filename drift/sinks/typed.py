@@ -47,11 +47,9 @@ def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> lis
 def _array(
     values: list[Any], name: str, kind: pa.DataType | None, of: str, takes_none: bool = True, takes_floats: bool = True
 ) -> pa.Array:
-    """Values as a column of a type, or of their own if that is None; `takes_floats` is for one of integers."""
+    """Values as a column of a type, or of their own if that is None; see `stored`."""
     try:
-        if not takes_floats and pa.types.is_integer(kind) and float in set(map(type, values)):
-            raise TypeError("a float")
-        column = stored(values, kind)
+        column = stored(values, kind, takes_floats=takes_floats)
         if column.null_count and not takes_none:
             raise TypeError("None, where it takes no nulls")
         return column

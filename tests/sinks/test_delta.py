@@ -98,7 +98,11 @@ def test_an_older_table_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("then", "now", "says"),
     [
-        (1, 1.0, "'x' is int64, and a payload has something else: a float"),
+        (1, 1.0, "'x' is int64, and a payload has something else: 1.0, a float"),
+        ([1], [2.0], r"'x' is list<.*int64>, and a payload has something else: 2.0, a float"),
+        ({"a": 1}, {"a": 2.0}, "'x' is struct<a: int64>, and a payload has something else: 2.0, a float"),
+        ([{"a": [1]}], [{"a": [3, 2.0]}], "a payload has something else: 2.0, a float"),
+        ([[1]], [[-0.0]], "a payload has something else: -0.0, a float"),
         (1.0, 2**53 + 1, "'x' is double, and a payload has something else: 9007199254740993"),
         (1, True, "something else: True"),
         ([1], ["1"], r"something else: \['1'\]"),
