@@ -69,7 +69,7 @@ def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_outpu
             continue
         file = Path(path).resolve()
         if (other := writer.setdefault(file, what)) != what:
-            raise SettingsError(f"{other} and {what} are given one file, {path}; give each its own")
+            raise SettingsError(f"{other} and {what} are both given {path}; give each its own")
         for name, source in sources.items():
             if isinstance(source, ReadsFiles) and source.reads(file):
                 raise SettingsError(f"{what} would write to {path}, which source {name!r} reads; give it another path")

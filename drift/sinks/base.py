@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from drift.guarantees import SinkGuarantee
-from drift_graph.errors import SettingsError, SinkError
+from drift.urls import without_secrets
+from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.functions import line_of, name_of
 from drift_graph.item import Item, items
 from drift_graph.metas import Metas
@@ -101,7 +103,12 @@ def kind_of(sink: object) -> str:
     return kind.__name__ if kind.__module__.startswith("drift.") else ""
 
 
-_OWN = "a sink of your own"
+def target_of(sink: object) -> str:
+    """What a sink writes to, for checkpoints and for people; "" if it does not say that."""
+    path: str | None = getattr(sink, "writes_to", None)
+    if path is None:
+        return without_secrets(getattr(sink, "_target", ""))
+    return without_secrets(path) if "://" in path else str(Path(path).absolute())
 
 
 def check_kind(name: str, sink: object, then: str | None) -> None:
@@ -116,10 +123,41 @@ def check_kind(name: str, sink: object, then: str | None) -> None:
     now = kind_of(sink)
     if then not in (None, now):
         raise SinkError(
-            f"sink {name!r} is {now or _OWN} now, and was {then or _OWN} when the state of this run was saved: it has "
-            f"none of the output before that, which is not computed again; resume with the sink as it was, or start "
-            f"anew with another state"
+            f"sink {name!r} is {_called(now)} now, and was {_called(then)} when the state of this run was saved: it "
+            f"has none of the output before that, which is not computed again; resume with the sink as it was, or "
+            f"start anew with another state"
         )
+
+
+def _called(kind: str | None) -> str:
+    """A kind of sinks by the function that makes them."""
+    name = (kind or "").removesuffix("Sink").lower()
+    return f"drift.sinks.{_NAMES.get(name, name)}" if name else "a sink of your own"
+
+
+_NAMES = {"jsonlines": "jsonl"}
+
+
+def open_as_then(name: str, sink: Sink, then: str) -> None:
+    """Open a sink that resumes.
+
+    Args:
+        then: what it wrote to; "": the checkpoint does not say it.
+
+    Raises:
+        SinkBehind: it has less than it had, and may write to something else.
+    """
+    try:
+        sink.open()
+    except SinkBehind as error:
+        now = target_of(sink)
+        if then in ("", now):
+            raise
+        raise SinkBehind(
+            f"sink {name!r} writes to {now} now, and wrote to {then} when the state of this run was saved: {now} has "
+            f"not all of the output before that, which is not computed again; resume with the sink as it was, copy "
+            f"what is there to where it writes now, or start anew with another state"
+        ) from error
 
 
 class PlainSink:

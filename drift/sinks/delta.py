@@ -94,6 +94,7 @@ class DeltaSink(LakeSink):
 
     def __init__(self, storage_options: dict[str, str], *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.writes_to = self._path
         self._options = storage_options
 
     def _remove_rows(self) -> None:

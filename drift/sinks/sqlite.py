@@ -90,6 +90,7 @@ class SqliteSink(TableSink):
     ) -> None:
         super().__init__(f"table {table!r} of {path}", table, columns, statement, resume, diverts)
         self._path = path
+        self.writes_to = f"{path}, table {table!r}"
         self._file: tuple[int, int] | None = None
 
     def _connect(self) -> Any:

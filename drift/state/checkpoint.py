@@ -75,7 +75,7 @@ class Checkpoint:
         taken_ms: when it was taken, in milliseconds since 1970.
         released: items below it that each sink got, by name.
         converted: hash of the function that converted the states of a step last, by name.
-        kinds: what each sink was that has a position, by name.
+        kinds, targets: what each sink was that has a position, and what it wrote to, by name.
     """
 
     number: int
@@ -95,6 +95,7 @@ class Checkpoint:
     released: Mapping[str, int] = field(default_factory=dict)
     converted: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_last(self) -> bool:

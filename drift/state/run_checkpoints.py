@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from drift.machines.plan import Plan
 from drift.machines.worker import Snapshot, timed_steps
 from drift.records.fingerprint import fingerprint
-from drift.sinks.base import Committing, Sink, check_kind, kind_of
+from drift.sinks.base import Committing, Sink, check_kind, kind_of, open_as_then, target_of
 from drift.state.backend import Backend
 from drift.state.checkpoint import Checkpoint, Output, decoded, encoded
 from drift.state.files import FilesBackend
@@ -510,8 +510,8 @@ def begin_elsewhere(
         store.close()
 
 
-def _kinds_of(sinks: Mapping[str, Sink]) -> dict[str, str]:
-    return {name: kind_of(sink) for name, sink in sinks.items() if isinstance(sink, Committing)}
+def _told(of: Callable[[object], str], sinks: Mapping[str, Sink]) -> dict[str, str]:
+    return {name: of(sink) for name, sink in sinks.items() if isinstance(sink, Committing)}
 
 
 def _stored(sink: Sink) -> int | None:
@@ -667,8 +667,8 @@ class RunCheckpoints:
             if isinstance(sink, Committing) and name not in new:
                 check_kind(name, sink, checkpoint.kinds.get(name))
                 sink.resume_at(checkpoint.output.position, checkpoint.sinks.get(name))
-        for sink in sinks.values():
-            sink.open()
+        for name, sink in sinks.items():
+            open_as_then(name, sink, checkpoint.targets.get(name, ""))
 
     def begin(
         self,
@@ -743,7 +743,8 @@ class RunCheckpoints:
             graph=self._graph,
             steps=self._steps,
             sinks=committed,
-            kinds=_kinds_of(sinks),
+            kinds=_told(kind_of, sinks),
+            targets=_told(target_of, sinks),
             keys=0,
             taken_ms=time.time_ns() // 1_000_000,
             converted=growth.converted,
@@ -829,7 +830,8 @@ class RunCheckpoints:
             output=of_engine.output,
             sources=positions,
             sinks=committed,
-            kinds=_kinds_of(sinks),
+            kinds=_told(kind_of, sinks),
+            targets=_told(target_of, sinks),
             items_in=feed.items_in,
             tombstones=of_engine.tombstones,
             late_items=feed.late_items_at(of_engine.at),

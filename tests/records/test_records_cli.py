@@ -73,7 +73,7 @@ def test_two_sinks_of_a_replay_are_not_given_one_file(tmp_path: Path, monkeypatc
         assert "sinks 'all' and 'counts' are given one file" in result.stderr
     result = call("replay", "record", "--sink", "all=all.jsonl", "--late-output", "./all.jsonl")
     assert (result.exit_code, Path("all.jsonl").exists()) == (2, False)
-    assert "sink 'all' and the late output are given one file, ./all.jsonl; give each its own" in result.stderr
+    assert "sink 'all' and the late output are both given ./all.jsonl; give each its own" in result.stderr
     assert call("replay", "record", "--sink", "all=-", "--sink", "counts=-", "-q").exit_code == 0
 
 

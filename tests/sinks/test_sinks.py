@@ -10,6 +10,7 @@ import enum
 import json
 import math
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,10 +192,11 @@ def test_lines_of_somebody_else_behind_the_last_are_not_cut_off(kind: Any, forei
 
 
 KINDS: dict[str, Callable[[Path], Any]] = {
-    "JsonLinesSink": lambda folder: sinks.jsonl(folder / "out.jsonl"),
-    "CsvSink": lambda folder: sinks.csv(folder / "out.csv"),
-    "ParquetSink": lambda folder: sinks.parquet(folder / "parts"),
-    "SqliteSink": lambda folder: sinks.sqlite(folder / "out.db", "numbers"),
+    "drift.sinks.jsonl": lambda folder: sinks.jsonl(folder / "out.jsonl"),
+    "drift.sinks.csv": lambda folder: sinks.csv(folder / "out.csv"),
+    "drift.sinks.parquet": lambda folder: sinks.parquet(folder / "parts"),
+    "drift.sinks.sqlite": lambda folder: sinks.sqlite(folder / "out.db", "numbers"),
+    "drift.sinks.delta": lambda folder: sinks.delta(folder / "table"),
     "a sink of your own": lambda folder: Stored(),
 }
 
@@ -227,6 +229,44 @@ def test_another_kind_of_sink_than_before_the_checkpoint_is_refused(then: str, n
         run(now, range(20))
     if then != "a sink of your own":
         run(then, range(20))
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each != "a sink of your own"])
+def test_a_sink_that_writes_elsewhere_than_before_the_checkpoint_says_where_it_wrote(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(lambda n: {"n": n}).sink("out")
+
+    def run(numbers: range, **sinks: Any) -> None:
+        state = tmp_path / "state"
+        drift.run(graph, {"numbers": numbers}, sinks=sinks, state=state, complete=False).finish()
+
+    (tmp_path / "then").mkdir()
+    (tmp_path / "now").mkdir()
+    monkeypatch.chdir(tmp_path / "then")
+    run(range(10), out=KINDS[kind](Path()))
+    says = f"sink 'out' writes to {tmp_path}/now/.* now, and wrote to {tmp_path}/then/.* when the state"
+    with pytest.raises(SinkError, match=says):
+        run(range(20), out=KINDS[kind](tmp_path / "now"))
+    shutil.rmtree(tmp_path / "now")
+    shutil.copytree(tmp_path / "then", tmp_path / "now")
+    run(range(20), out=KINDS[kind](tmp_path / "now"))  # what is there came with it
+    shutil.rmtree(tmp_path / "now")
+    (tmp_path / "now").mkdir()
+    with pytest.raises(SinkError, match=f"^(table 'numbers' of )?{tmp_path}/now/.*is not computed again: bring"):
+        run(range(30), out=KINDS[kind](tmp_path / "now"))
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each != "a sink of your own"])
+def test_two_sinks_of_a_run_do_not_write_to_one_place(kind: str, tmp_path: Path) -> None:
+    graph = drift.Graph("numbers")
+    rows = graph.source("numbers").map(lambda n: {"n": n})
+    rows.sink("out")
+    rows.sink("again")
+    with pytest.raises(SettingsError, match=f"sink 'out' and sink 'again' are both given {tmp_path}/.*; give each its"):
+        drift.run(graph, {"numbers": []}, sinks={name: KINDS[kind](tmp_path) for name in ("out", "again")}).finish()
+    assert not list(tmp_path.iterdir())
 
 
 def test_replace_starts_anew_and_error_refuses(tmp_path: Path) -> None:
