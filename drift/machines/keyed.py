@@ -22,14 +22,14 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, islice, repeat
+from itertools import chain, groupby, repeat
 from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.in_order import InOrder, Shared, unless_it_raises
-from drift.machines.keys import keyed, stands_for_itself
+from drift.machines.keys import keyed
 from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
@@ -37,7 +37,6 @@ from drift.machines.timers import Due, Timers, Upcoming
 from drift.operators import KeyedItems, OpensWindows, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
-from drift_graph.errors import ImpureStep
 from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
@@ -46,7 +45,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
 from drift_graph.metas import Metas
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import are_rows, have_fields
-from drift_graph.unchanged import SAMPLED_MAX, Sample, Sampler, changed_later, check_unchanged
+from drift_graph.unchanged import Sample, Sampler, changed_later, check_unchanged
 
 #: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
@@ -125,7 +124,6 @@ class KeyedStage(KeyedState):
         self.suffix = b"" if logic.gives_many else self._output_suffixes[0] if len(ranks) > 1 else ranks[0]
         self._nothing: Any = () if logic.gives_many else NOTHING
         self._keys = Group(group.name, group.step, group.where, logic.key, group.window)
-        self._in_one_loop = logic.in_one_loop
         self._initial = logic.initial
         self._states: dict[Any, Any] = {}
         self._sweep_at = _SWEPT_MIN
@@ -134,7 +132,6 @@ class KeyedStage(KeyedState):
         self._blocked: dict[Any, None] = {}
         self._debts = Debts(group.step)
         self._sampler, self._key_sampler = Sampler(), Sampler()
-        self._kind: type | None = None  # of the keys so far
         self._failing = Difference()
         self.heartbeat = BEGINNING
         self.ended, self.fired = False, 0
@@ -203,15 +200,7 @@ class KeyedStage(KeyedState):
             made = self._in_columns(metas, payloads) if have_fields(payloads) else None
             if made is not None:
                 return Columns(metas, made, None)
-        in_one_loop = self._in_one_loop is not None and not (self._logic.noting and self._logic.noting.has_kept)
-        if not is_complete or not in_one_loop or self.wants_keys or self._blocked:
-            return self._leaving(self._process(columns, ports, is_complete), ports)
-        outputs = self._run_at_once(payloads)
-        done = len(outputs)
-        if done == len(metas):
-            return Columns(metas, outputs, None)
-        sent = self._process(columns.slice(done, len(metas)), ports, is_complete)
-        return self._leaving([Columns(metas[:done], outputs, None), *sent] if done else sent, ports)
+        return self._leaving(self._process(columns, ports, is_complete), ports)
 
     def _in_columns(self, metas: Metas, rows: Any) -> Any:
         """The outputs of rows as rows; None if the logic has no form for these."""
@@ -223,31 +212,6 @@ class KeyedStage(KeyedState):
             return list(map(self._states.get, keys, repeat(self._initial)))
 
         return unless_it_raises(self._on_rows, self._keys.key, rows, fetch, self._states.update)
-
-    def _run_at_once(self, payloads: list[Any]) -> list[Any]:
-        """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
-        states, key_of, run = self._states, self._keys.key, self._in_one_loop
-        assert run is not None
-        outputs: list[Any] = []
-        kind = self._kind
-        samples: list[Sample] = []
-        try:
-            if kind is None:
-                given = Sampler().sample(payloads[:SAMPLED_MAX])
-                key, *_ = map(key_of, islice(payloads, SAMPLED_MAX))
-                check_unchanged(self._keys, given)
-                kind = self._kind = type(key)
-            if not stands_for_itself(kind):
-                return outputs
-            samples = self._sampled(payloads)
-            run(states, key_of, kind, payloads, outputs.append)
-        except ImpureStep:
-            raise
-        except BaseException as raised:  # raised again with the rest of the batch, where it is reported
-            pass_interrupts(raised)
-        else:
-            self._check(samples)
-        return outputs
 
     def _sampled(self, payloads: Sequence[Any], keys: Sequence[Any] = ()) -> list[Sample]:
         """What the user's functions get for these, as it is: payloads, states that may change, and initial values.

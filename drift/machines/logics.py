@@ -21,7 +21,6 @@ from drift.machines.joining import JoiningRows, WaitingRows
 from drift.machines.merging import MergingSlices
 from drift.machines.numbered import Numbering
 from drift.machines.sessions import Prolonging
-from drift.machines.sliding import loop_over
 from drift.machines.windowing import Opening
 from drift.operators import (
     KeyedItems,
@@ -43,9 +42,6 @@ from drift_kernel import kernel
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
 Give = Callable[[Any], None]
-
-#: See `Logic`.
-InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any], Give], None]
 
 _sequences = frozenset({list, tuple})
 
@@ -73,9 +69,6 @@ class Logic(Protocol):
         is_timed: whether outputs may be timers.
         phase: of its timers.
         stored: optional, what is stored of a state; it is a state too.
-        in_one_loop: optional, a faster form where nothing can come below the payloads, of keys that stand for
-            themselves: (states, key, kind, payloads, give). It finds the key of each payload, and ends at the first
-            that is not of this type.
         on_rows: optional, a form for rows in columns where nothing can come below them: (key, rows, fetch, store) gives
             one row for each, or None where `on_batch` is to process them. `fetch` gives the states of keys, of each key
             once, `store` takes pairs of a key and its next state.
@@ -102,8 +95,6 @@ class Logic(Protocol):
 
     @property
     def stored(self) -> Callable[[Any], Any] | None: ...
-    @property
-    def in_one_loop(self) -> InOneLoop | None: ...
     @property
     def takes(self) -> Callable[[Any], bool] | None: ...
     @property
@@ -176,12 +167,11 @@ class ScanLogic(_Untimed):
             self.noting = Noting()
             step = noted_inside(step, self.noting)
             self._step = field_of(step, "__call__", step)
-        self.in_one_loop: Any = self._in_one_loop
         self.on_rows: Any = field_of(step, "on_rows")
         self.objects_because = _objects_because(step, key)
         on_batch = field_of(step, "on_batch")
         if on_batch is not None:
-            self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
+            self.on_batch = on_batch  # type: ignore[method-assign]
             if isinstance(step, NumbersWindows) and step.table is not None and not self.hands_state:
                 self.in_order = partial(Numbering, step)
 
@@ -218,28 +208,6 @@ class ScanLogic(_Untimed):
             self.noting.note(made)
         return self._chosen
 
-    def _in_one_loop(
-        self,
-        states: dict[Any, Any],
-        key_of: Callable[[Any], Any],
-        kind: type,
-        payloads: Sequence[Any],
-        give: Give,
-    ) -> None:
-        find, initial, plain = states.get, self.initial, PLAIN_OR_TUPLE
-        step, is_to_be_noted = self._chosen
-        for payload in payloads:
-            key = key_of(payload)
-            if type(key) is not kind:
-                break
-            made = step(find(key, initial), payload)
-            if type(made) is not tuple:
-                made = pair_of(made)
-            states[key], output = made
-            if is_to_be_noted and (type(made[0]) not in plain or type(output) not in plain):
-                step, is_to_be_noted = self._noted_from(made)
-            give(output)
-
 
 class GroupLogic(_Untimed):
     """A grouping: the state of a key is its last window, the output the window that ends in the item."""
@@ -252,23 +220,12 @@ class GroupLogic(_Untimed):
     def __init__(self, key: Callable[[Any], Any], window: int) -> None:
         self.key = key
         self._tail_start = 1 - window or 1  # from this index on the next window has the last one's payloads
-        self._loop = loop_over(window)
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, tail_start = states.get, self._tail_start
         for key, payload in zip(rows.keys, rows.payloads):
             states[key] = window = find(key, ())[tail_start:] + (payload,)  # noqa: RUF005 - faster
             give(window)
-
-    def in_one_loop(
-        self,
-        states: dict[Any, Any],
-        key_of: Callable[[Any], Any],
-        kind: type,
-        payloads: Sequence[Any],
-        give: Give,
-    ) -> None:
-        self._loop(states, key_of, kind, payloads, give)
 
     @property
     def stored(self) -> Callable[[Any], Any]:
@@ -286,7 +243,6 @@ class ProcessLogic:
     """
 
     gives_many = True
-    in_one_loop = None
     stored = None
 
     def __init__(self, process: Process, *, is_timed: bool = True, in_cycle: bool = False) -> None:

@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.worker import Part
 from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
@@ -76,7 +75,8 @@ class BatchRow(NamedTuple):
     body: bytes
 
     def columns(self) -> Columns:
-        return unpacked_columns(*pickle.loads(self.body))
+        columns: Columns = pickle.loads(self.body)
+        return columns
 
 
 def row_of(level: int, target: int, port: str, columns: Columns) -> BatchRow:
@@ -86,7 +86,7 @@ def row_of(level: int, target: int, port: str, columns: Columns) -> BatchRow:
         PayloadError: a payload cannot be pickled.
     """
     try:
-        body = pickle.dumps(packed_columns(*columns), 5)
+        body = pickle.dumps(columns, 5)
     except Exception as error:
         raise _not_picklable(port, columns.payloads, error) from error
     return BatchRow(level, target, columns.metas[0], port, len(columns.metas), body)

@@ -21,7 +21,6 @@ from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan
 from drift.machines.rows import called_in_a_row
-from drift.machines.sliding import loop_over
 from drift.machines.windowing import Opening
 from drift.machines.worker import BARRIER, Worker
 from drift_graph.item import Columns, sorted_by_meta
@@ -243,23 +242,6 @@ def test_keys_of_several_types_and_calls_that_raise_give_what_the_reference_give
     given_items = list(enumerate([0, 0, *keys]))
     found, expected = (outcome(drift.run(graph, {"in": given_items}, engine=name)) for name in ("local", "reference"))
     assert found == expected
-
-
-@pytest.mark.parametrize("window", [1, 2, 3, 16, 17])
-def test_windows_are_the_last_payloads_of_their_keys(window: int) -> None:
-    last: dict[Any, tuple[Any, ...]] = {0: tuple(range(1 - window, 0))}  # as a checkpoint gives it: one payload less
-    made: list[tuple[Any, ...]] = []
-    loop_over(window)(last, lambda number: number % 2, int, range(50), made.append)
-    before = [list(range(1 - window, 0)), []]
-    buckets = [[*before[number % 2], *range(number % 2, number + 1, 2)] for number in range(50)]
-    assert made == [tuple(bucket[-window:]) for bucket in buckets]
-
-
-def test_windows_end_at_a_key_of_another_kind() -> None:
-    last: dict[Any, tuple[Any, ...]] = {}
-    made: list[tuple[Any, ...]] = []
-    loop_over(2)(last, lambda payload: payload, int, [1, 1, True, 1], made.append)
-    assert made == [(1,), (1, 1)] and last == {1: (1, 1)}
 
 
 def outputs_of(graph: drift.Graph, batches: Sequence[tuple[list[int], int]], fused: bool = True) -> list[Any]:

@@ -25,10 +25,10 @@ from drift.auditing.replay import GraphDiffers
 from drift.columns import rows as rows_module
 from drift.columns.expressions import Chain, Expressions, Predicate, frame_of
 from drift.columns.rows import Frame, frame_of_batch
-from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
 from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
 from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, SinkError, StepError
+from drift_graph.item import Columns
 from drift_graph.metas import Metas
 from drift_kernel import kernel
 
@@ -364,9 +364,7 @@ def test_rows_travel_to_workers_and_back_as_columns(tmp_path: Path) -> None:
     )
     some = Frame(frame)[7:2900]
     metas = Metas([bytes([0, at >> 8, at & 0xFF]) for at in range(len(some))])
-    there = pickle.loads(pickle.dumps(packed_columns(metas, some, None), 5))
-    assert type(there[2]) is bytes
-    back = unpacked_columns(*there)
+    back = pickle.loads(pickle.dumps(Columns(metas, some, None), 5))
     assert type(back.payloads) is Frame and back.payloads.frame.equals(some.frame) and back.metas == metas
     assert back.payloads.encoded() == some.encoded() and back.payloads.frame.schema == frame.schema
 

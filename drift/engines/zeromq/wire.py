@@ -24,7 +24,6 @@ from typing import Any
 import msgspec
 import xxhash
 
-from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.nodes.messages import (
     AckMessage,
     Batch,
@@ -109,11 +108,7 @@ class Codec:
     def encode(self, message: Message) -> bytes:
         """The frame of a message. Raises Oversized: the frame would be too long."""
         kind = _kinds[type(message)]
-        if isinstance(message, Batch):
-            parts = [(name, packed_columns(*columns)) for name, columns in message.parts]
-            body = pickle.dumps((message.granule, message.checksum, parts), 5)
-        else:
-            body = _pack(message)
+        body = pickle.dumps(message, 5) if isinstance(message, Batch) else _pack(message)
         if len(body) + _HEADER_BYTES > FRAME_BYTES_MAX:
             size = len(body) + _HEADER_BYTES
             raise Oversized(f"a message of {size:,} bytes is longer than a frame may be, {FRAME_BYTES_MAX:,} bytes")
@@ -154,8 +149,8 @@ def opened(frame: bytes) -> Message:
 
 def _message(kind: int, body: memoryview) -> Message:
     if kind == FrameKind.BATCH:
-        granule, checksum, parts = pickle.loads(body)
-        return Batch(granule, checksum, [(name, unpacked_columns(*columns)) for name, columns in parts])
+        batch: Batch = pickle.loads(body)
+        return batch
     return _unpack[kind](body)
 
 
