@@ -1,33 +1,40 @@
 """A graph as a picture: a box for each step as it was written, dotted lines for feedback edges between steps.
 
-Invariant: no text is wider than its box. Why: the font is monospaced, so a text's width is its length, and a text that
-is too long is cut with an ellipsis; the box's tooltip has the full text.
+Invariant: no text is wider than its box, and the picture depends on the graph alone.
+
+Why: Graphviz's dot draws boxes and lines (through pygraphviz, whose wheels include it); it gets no text, so it needs no
+fonts. Texts are written into its boxes: the font is monospaced, so a text's width is its length, and one that is too
+long is cut with an ellipsis; the box's tooltip has the full text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from html import escape
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
-from drift.show.layout import Box, Line, Point, Rectangle, lay_out
 from drift.show.steps import DeclaredStep, columns_of, cut, short_location, steps_of, what_it_does
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Edge
 
+_SVG = "http://www.w3.org/2000/svg"
 _FONT = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 _CHARACTER = 0.61  # width of the font, of its size; Menlo and DejaVu have 0.602, the others less
 _TITLE, _DETAIL = 13.0, 10.5  # font sizes
-_PADDING = 12.0
-_MARGIN, _LIVE_MARGIN = 20.0, 16.0
+_PADDING, _HEIGHT = 12.0, 54.0  # of a box
 _CHARACTERS_MAX = 40
 _PNG_ZOOM = 2.0  # pixels for each point
-#: Room beside an edge for its numbers: two lines.
-_NUMBERS = (128.0, 30.0)
+#: Beside an edge, room for its numbers: two lines.
+_NUMBERS = (
+    '<<table border="1" cellborder="0" cellpadding="0" cellspacing="0" fixedsize="true" width="128" height="30">'
+    "<tr><td></td></tr></table>>"
+)
 
 _COLOURS = {
     "ink": "#1c2733", "grey": "#5a6775", "line": "#4a5866", "loop": "#b3402a",
@@ -35,19 +42,42 @@ _COLOURS = {
     "group": "#fdf0d5", "group-edge": "#c08a2b", "map": "#ffffff", "map-edge": "#7b8794",
 }  # fmt: skip
 
+ElementTree.register_namespace("", _SVG)
+
 
 def as_svg(dataflow: Dataflow, *, live: bool = False) -> str:
     """A picture, from sources at the top to sinks at the bottom.
 
     Args:
         live: whether it is for the page of a run: then its colours are the page's, and each edge has two empty lines
-            of text for its numbers. Otherwise it is dark on white, with a title.
+            of text for its numbers. Otherwise it is dark on white.
 
     Raises:
         SettingsError: where the extra `picture` is not installed.
     """
-    colours = {name: f"var(--{name})" for name in _COLOURS} if live else _COLOURS
-    return _Picture(dataflow, colours, live).svg()
+    steps = steps_of(dataflow)
+    parts = [_part_of(step) for step in steps]
+    step_of = {each.name: step.name for step in steps for each in step.operators}
+    joined = {edge: (step_of[edge.origin], step_of[edge.target]) for edge in dataflow.edges}
+    edges = {
+        (edge.origin, target, edge.feedback): edge for edge, (origin, target) in joined.items() if origin != target
+    }
+    picture = ElementTree.fromstring(_drawn(parts, [(edge, *joined[edge]) for edge in edges.values()], live=live))
+    sides = {side: (picture.get(side) or "").removesuffix("pt") for side in ("width", "height")}
+    picture.attrib.update(**sides, **{"font-family": _FONT})
+    (whole,) = picture.findall(f"{{{_SVG}}}g")
+    pen = _Pen({name: f"var(--{name})" for name in _COLOURS} if live else _COLOURS, live)
+    by_id = {group.get("id", ""): group for group in whole.findall(f"{{{_SVG}}}g")}
+    for index, part in enumerate(parts):
+        pen.write_into(by_id[f"box{index}"], part)
+    for index, edge in enumerate(edges.values()):
+        pen.name_ends(by_id[f"line{index}"], edge)
+    title = Element(f"{{{_SVG}}}title")
+    title.text = _printable(f"graph {dataflow.name}")
+    picture.insert(0, title)
+    if live:
+        whole.remove(whole.findall(f"{{{_SVG}}}polygon")[0])  # the white ground
+    return ElementTree.tostring(picture, encoding="unicode")
 
 
 def write_picture(dataflow: Dataflow, path: str | Path) -> None:
@@ -91,114 +121,88 @@ class _Part(NamedTuple):
     full: Sequence[str]
 
 
-class _Picture:
-    def __init__(self, dataflow: Dataflow, colours: Mapping[str, str], live: bool) -> None:
-        self._name = dataflow.name
-        self._colours = colours
-        self._live = live
-        steps = steps_of(dataflow)
-        self._parts = [_part_of(step) for step in steps]
-        ends = {"source": 20.0, "sink": 20.0}  # room that their round ends take
-        boxes = [Box(each.name, _width(each.texts) + ends.get(each.kind, 0.0), 54.0) for each in self._parts]
-        step_of = {each.name: step.name for step in steps for each in step.operators}
-        joined = {edge: (step_of[edge.origin], step_of[edge.target]) for edge in dataflow.edges}
-        drawn = {
-            (edge.origin, target, edge.feedback): edge for edge, (origin, target) in joined.items() if origin != target
-        }
-        self._edges = list(drawn.values())
-        numbers = _NUMBERS if live else None
-        self._layout = lay_out(boxes, [Line(*joined[edge], edge.feedback, numbers) for edge in self._edges])
+def _drawn(parts: Sequence[_Part], lines: Sequence[tuple[Edge, str, str]], *, live: bool) -> bytes:
+    """Boxes and lines without texts, as dot draws them.
 
-    def svg(self) -> str:
-        layout = self._layout
-        edges = zip(self._edges, layout.curves, layout.labels)
-        parts = [self._live_head() if self._live else self._head()]
-        parts += [self._line(edge, *curve, numbers) for edge, curve, numbers in edges]
-        parts += [self._box(each) for each in self._parts]
-        return "\n".join([*parts, "</g>", "</svg>", ""])
+    Args:
+        lines: each with the steps at its ends; one that goes back is drawn past the boxes between.
 
-    def _head(self) -> str:
-        title = cut(f"graph {self._name}", 100)
-        width = max(self._layout.width, columns_of(title) * _TITLE * _CHARACTER) + 2 * _MARGIN
-        height = self._layout.height + 2 * _MARGIN + 26
-        shift = (width - self._layout.width) / 2
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONT}">\n'
-            f"<title>{_escaped(self._name)}</title>\n"
-            f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
-            f"{self._text(_MARGIN, _MARGIN + 6, title, _TITLE, 'grey')}\n"
-            f'<g transform="translate({shift:.1f} {_MARGIN + 26:.1f})">'
-        )
+    Raises:
+        SettingsError: where pygraphviz is not installed.
+    """
+    try:
+        from pygraphviz import AGraph
+    except ImportError as error:
+        raise SettingsError(
+            f"to lay out a picture drift needs pygraphviz ({error}); pip install 'drifting-state[picture]', or show "
+            f"the graph as text or Mermaid, which need nothing"
+        ) from None
+    graph = AGraph(directed=True, strict=False)
+    graph.graph_attr.update(nodesep="0.45", ranksep="0.5", pad="0.25")
+    graph.node_attr.update(shape="box", label="", fixedsize="true", height=_HEIGHT / 72)
+    ids = {part.name: f"box{index}" for index, part in enumerate(parts)}
+    for part in parts:
+        style = "rounded,filled" if part.kind in ("source", "sink") else "filled"
+        graph.add_node(ids[part.name], id=ids[part.name], style=style, width=_width(part.texts) / 72)
+    for index, (edge, *ends) in enumerate(lines):
+        more = {"label": _NUMBERS} if live else {}
+        if edge.feedback:  # drawn from its target, so that it runs with the flow
+            ends, more = ends[::-1], {**more, "dir": "back", "tailport": "e", "headport": "e", "style": "dotted"}
+        graph.add_edge(*map(ids.__getitem__, ends), key=str(index), id=f"line{index}", **more)
+    picture: bytes = graph.draw(format="svg", prog="dot")
+    return picture
 
-    def _live_head(self) -> str:
-        rights = [point.x for points, _ in self._layout.curves for point in points]
-        width = max([self._layout.width, *rights]) + 2 * _LIVE_MARGIN
-        height = self._layout.height + 2 * _LIVE_MARGIN
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.1f}" height="{height:.1f}" role="img" '
-            f'viewBox="{-_LIVE_MARGIN} {-_LIVE_MARGIN} {width:.1f} {height:.1f}" preserveAspectRatio="xMidYMin meet">\n'
-            f"<title>graph {_escaped(self._name)}</title>\n<g>"
-        )
 
-    def _box(self, part: _Part) -> str:
-        at, shape = self._layout.boxes[part.name], part.kind
-        radius = at.height / 2 if shape in ("source", "sink") else 5.0
-        middle = at.left + at.width / 2
-        title, does, where = part.texts
-        busy = at._replace(left=at.left + radius / 2, top=at.top + at.height - 4, height=2.5)
-        return "\n".join(
-            [
-                f"<g><title>{_escaped(chr(10).join(part.full))}</title>",
-                self._rect(at, shape, f"{shape}-edge", radius),
-                *([self._busy(part.name, busy, at.width - radius)] if self._live else []),
-                self._text(middle, at.top + 18, title, _TITLE, "ink", "middle"),
-                self._text(middle, at.top + 33, does, _DETAIL, "ink", "middle"),
-                self._text(middle, at.top + 46, where, _DETAIL, "grey", "middle"),
-                "</g>",
-            ]
-        )
+class _Pen:
+    """Colours and writes what dot has drawn."""
 
-    def _line(self, edge: Edge, points: Sequence[Point], tip: Point, numbers: Point | None) -> str:
+    def __init__(self, colours: dict[str, str], live: bool) -> None:
+        self._colours, self._live = colours, live
+
+    def write_into(self, group: Element, part: _Part) -> None:
+        """Write the texts of a step into its box."""
+        tooltip, shape = group
+        tooltip.text = _printable("\n".join(part.full))
+        shape.attrib.update(fill=self._colours[part.kind], stroke=self._colours[f"{part.kind}-edge"])
+        left, top, right, _ = _bounds(shape)
+        if self._live:  # a bar of no width yet, for the share of time that the step is at work
+            at = {"x": f"{left + 10:.1f}", "y": f"{top + _HEIGHT - 4:.1f}", "width": "0", "height": "2.5"}
+            of = {"class": "busy", "data-name": _quoted(part.name), "data-width": f"{right - left - 20:.1f}"}
+            SubElement(group, f"{{{_SVG}}}rect", {**at, **of})
+        rows = zip(part.texts, (18, 33, 46), (_TITLE, _DETAIL, _DETAIL), ("ink", "ink", "grey"))
+        for text, below, size, colour in rows:
+            self._text(group, (left + right) / 2, top + below, text, size, colour)
+
+    def name_ends(self, group: Element, edge: Edge) -> None:
+        """Say at a line which edge it is, where the page of a run is to write numbers beside it."""
+        title, path, arrow, *room = group
+        group.remove(title)
         colour = self._colours["loop" if edge.feedback else "line"]
-        shown = [f"{point.x:.1f} {point.y:.1f}" for point in points]
-        path = f"M {shown[0]} C {', '.join(shown[1:])}"
-        more = ' stroke-dasharray="2 4" stroke-linecap="round"' if edge.feedback else ""
-        if numbers is not None:
-            more += f' data-origin="{_quoted(edge.origin)}" data-target="{_quoted(edge.target)}"'
-        drawn = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{more}/>'
-        drawn += f"\n{_arrow(points[-1], tip, colour)}"
-        if numbers is not None:
-            drawn += f"\n{self._text(numbers.x, numbers.y - 3, '', _DETAIL, 'ink', 'middle')}"
-            drawn += f"\n{self._text(numbers.x, numbers.y + 9, '', 9.5, 'grey', 'middle')}"
-        return drawn
+        path.attrib.update({"stroke": colour, "stroke-width": "1.6"})
+        arrow.attrib.update(fill=colour, stroke=colour)
+        if self._live:
+            path.attrib.update({"data-origin": _quoted(edge.origin), "data-target": _quoted(edge.target)})
+            for each in room:
+                left, top, right, bottom = _bounds(next(each.iter(f"{{{_SVG}}}polygon")))
+                group.remove(each)
+                for below, size, colour in ((-3, _DETAIL, "ink"), (9, 9.5, "grey")):
+                    self._text(group, (left + right) / 2, (top + bottom) / 2 + below, "", size, colour)
 
-    def _rect(self, at: Rectangle, fill: str, border: str, radius: float) -> str:
-        return (
-            f'<rect x="{at.left:.1f}" y="{at.top:.1f}" width="{at.width:.1f}" height="{at.height:.1f}" '
-            f'rx="{radius:.1f}" fill="{self._colours[fill]}" stroke="{self._colours[border]}" stroke-width="1.2"/>'
-        )
-
-    def _busy(self, name: str, at: Rectangle, width: float) -> str:
-        """A bar of no width yet, for the share of time that a box is at work."""
-        return (
-            f'<rect class="busy" x="{at.left:.1f}" y="{at.top:.1f}" width="0" height="{at.height:.1f}" '
-            f'data-name="{_quoted(name)}" data-width="{width:.1f}"/>'
-        )
-
-    def _text(self, x: float, y: float, text: str, size: float, colour: str, anchor: str = "start") -> str:
-        return (
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{self._colours[colour]}" text-anchor="{anchor}" '
-            f'xml:space="preserve">{_escaped(text)}</text>'
-        )
+    def _text(self, group: Element, x: float, y: float, text: str, size: float, colour: str) -> None:
+        at = {"x": f"{x:.1f}", "y": f"{y:.1f}", "font-size": f"{size}", "fill": self._colours[colour]}
+        SubElement(group, f"{{{_SVG}}}text", {**at, "text-anchor": "middle"}).text = _printable(text)
 
 
-def _escaped(text: str) -> str:
-    """Text between tags; XML cannot hold most characters that are not printable."""
-    return escape(
-        "".join(each if each == "\n" or each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text),
-        quote=False,
-    )
+def _bounds(shape: Element) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a path or a polygon."""
+    points = re.findall(r"(-?[\d.]+),(-?[\d.]+)", shape.get("points") or shape.get("d") or "")
+    across, down = zip(*((float(x), float(y)) for x, y in points))
+    return min(across), min(down), max(across), max(down)
+
+
+def _printable(text: str) -> str:
+    """XML cannot hold most characters that are not printable."""
+    return "".join(each if each == "\n" or each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def _quoted(name: str) -> str:
@@ -220,11 +224,3 @@ def _part_of(step: DeclaredStep) -> _Part:
     does = f"{len(inside)} operators" if step.is_sugar else what_it_does(step.operators[0])
     texts = [cut(text, _CHARACTERS_MAX) for text in (step.name, does, short_location(step.where))]
     return _Part(step.name, kind, texts, [step.name, *inside, short_location(step.where, full=True)])
-
-
-def _arrow(end: Point, tip: Point, colour: str) -> str:
-    """A head from the end of a line to its tip."""
-    length = math.hypot(tip.x - end.x, tip.y - end.y) or 1.0
-    across = Point(-(tip.y - end.y) / length * 4, (tip.x - end.x) / length * 4)
-    corners = (tip, Point(end.x + across.x, end.y + across.y), Point(end.x - across.x, end.y - across.y))
-    return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}" fill="{colour}"/>'

@@ -13,7 +13,6 @@ import pytest
 
 import drift
 from drift.show import as_mermaid, as_svg, as_text, write_picture
-from drift.show.layout import Box, Layout, Line, Rectangle, lay_out
 from drift.show.steps import flow_order, steps_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -169,44 +168,6 @@ def test_no_name_gets_out_of_its_label_in_mermaid() -> None:
         assert re.fullmatch(r"[\w \[\]()/.>-]*(\"[^\"<>`]*(<br>[^\"<>`]*)*\"[\])/]*)?", line), line
 
 
-def overlap(one: Rectangle, other: Rectangle) -> bool:
-    return (
-        one.left < other.left + other.width
-        and other.left < one.left + one.width
-        and one.top < other.top + other.height
-        and other.top < one.top + one.height
-    )
-
-
-def laid_out(dataflow: drift.Dataflow) -> tuple[list[Box], Layout]:
-    steps = steps_of(dataflow)
-    boxes = [Box(operator.name, 120, 50) for step in steps for operator in step.operators]
-    lines = [Line(edge.origin, edge.target, edge.feedback) for edge in dataflow.edges]
-    return boxes, lay_out(boxes, lines)
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-def test_boxes_do_not_overlap(make: Any) -> None:
-    pytest.importorskip("pygraphviz")
-    boxes, layout = laid_out(make())
-    for index, box in enumerate(boxes):
-        for other in boxes[index + 1 :]:
-            assert not overlap(layout.boxes[box.name], layout.boxes[other.name])
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-def test_lines_run_down_and_feedback_runs_up(make: Any) -> None:
-    pytest.importorskip("pygraphviz")
-    dataflow = make()
-    _, layout = laid_out(dataflow)
-    for edge, (points, tip) in zip(dataflow.edges, layout.curves):
-        if edge.origin != edge.target:
-            assert (points[0].y > tip.y) == edge.feedback
-        target = layout.boxes[edge.target]
-        assert target.left - 2 <= tip.x <= target.left + target.width + 2
-        assert target.top - 2 <= tip.y <= target.top + target.height + 2
-
-
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("make", GRAPHS)
 def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any, live: bool) -> None:
@@ -224,7 +185,8 @@ def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any, liv
         for edge in dataflow.edges
         if step_of[edge.origin] != step_of[edge.target]
     }
-    paths = list(root.iter(f"{SVG}path"))
+    lines = [group.findall(f"{SVG}path") for group in root.iter(f"{SVG}g") if group.get("class") == "edge"]
+    paths = [path for (path,) in lines]
     assert len(paths) == len(between)
     assert sum("stroke-dasharray" in path.attrib for path in paths) == sum(feedback for *_, feedback in between)
 
@@ -236,7 +198,7 @@ def test_the_picture_of_a_run_names_the_ends_of_each_edge_and_has_two_lines_for_
     dataflow = graph.build()
     root = ElementTree.fromstring(as_svg(dataflow, live=True))
     parts = list(root.iter())
-    paths = [at for at, each in enumerate(parts) if each.tag == f"{SVG}path"]
+    paths = [at for at, each in enumerate(parts) if "data-origin" in each.attrib]
     ends = [(unquote(parts[at].attrib["data-origin"]), unquote(parts[at].attrib["data-target"])) for at in paths]
     assert ends == [(edge.origin, edge.target) for edge in dataflow.edges]
     assert [parts[at + n].tag for at in paths for n in (2, 3)] == [f"{SVG}text"] * 2 * len(paths)
@@ -244,12 +206,10 @@ def test_the_picture_of_a_run_names_the_ends_of_each_edge_and_has_two_lines_for_
 
 def test_no_text_is_wider_than_its_box() -> None:
     pytest.importorskip("pygraphviz")
-    root = ElementTree.fromstring(as_svg(two_sources_three_sinks()))
-    for group in root.iter(f"{SVG}g"):
-        rectangle = group.find(f"{SVG}rect")
-        if rectangle is not None:
-            for text in group.findall(f"{SVG}text"):
-                assert len(text.text or "") * float(text.attrib["font-size"]) * 0.61 < float(rectangle.attrib["width"])
+    root = ElementTree.fromstring(as_svg(two_sources_three_sinks(), live=True))
+    boxes = [group for group in root.iter(f"{SVG}g") if group.get("class") == "node"]
+    for bar, text in ((box[2], text) for box in boxes for text in box.findall(f"{SVG}text")):
+        assert len(text.text or "") * float(text.attrib["font-size"]) * 0.61 < float(bar.attrib["data-width"]) + 20
 
 
 def test_the_picture_of_a_graph_is_the_same_every_time() -> None:
@@ -262,10 +222,15 @@ def test_a_picture_of_steps_has_a_box_for_each_and_the_lines_between_them() -> N
     steps = steps_of(dataflow)
     step_of = {each.name: step.name for step in steps for each in step.operators}
     root = ElementTree.fromstring(as_svg(dataflow, live=True))
-    boxes = [each.findtext("{*}title") for each in root.findall(".//{*}g[{*}title]")]
+    boxes = {
+        group.attrib["id"]: group.findtext(f"{SVG}title")
+        for group in root.iter(f"{SVG}g")
+        if group.get("class") == "node"
+    }
     assert len(boxes) == len(steps) < len(step_of)
-    assert all((box or "").startswith(f"{step.name}\n") for box, step in zip(boxes, steps))
-    ends = [[unquote(each.attrib[f"data-{end}"]) for end in ("origin", "target")] for each in root.iter(f"{SVG}path")]
+    assert all((boxes[f"box{at}"] or "").startswith(f"{step.name}\n") for at, step in enumerate(steps))
+    paths = [each for each in root.iter(f"{SVG}path") if "data-origin" in each.attrib]
+    ends = [[unquote(path.attrib[f"data-{end}"]) for end in ("origin", "target")] for path in paths]
     lines = {(origin, step_of[target]) for origin, target in ends}
     edges = {(each.origin, step_of[each.target]) for each in dataflow.edges}
     assert lines == {(origin, target) for origin, target in edges if step_of[origin] != target}

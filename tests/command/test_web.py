@@ -352,7 +352,7 @@ def test_the_page_in_a_browser() -> None:
             graph = window.run("const graph = document.getElementById('graph'); return [graph.scrollWidth, "
                                "graph.clientWidth, graph.scrollHeight, graph.clientHeight]")  # fmt: skip
             assert graph[0] <= graph[1] and graph[2] <= graph[3]
-        assert window.run("return document.querySelectorAll('#graph rect:not(.busy)').length") == 5
+        assert window.run("return document.querySelectorAll('#graph g.node').length") == 5
         text = window.text()
         assert "words" in text and "running" in text and "source lines" in text
         assert "('<b>bold</b>', 3000)" in text and window.run("return document.querySelector('#output b')") is None
