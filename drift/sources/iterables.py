@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import xxhash
+
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.positions import check_mark, mark_of, position_fields, position_lost, position_of
+from drift_graph.canonical import NoCanonicalForm, encode_many
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
@@ -34,6 +36,25 @@ class IterableSource:
         return IterableReader(self._payloads)
 
 
+class ContentOfItems:
+    """A hash of all items that were added; none once there are items without a canonical form, or that were not."""
+
+    def __init__(self) -> None:
+        self._hash = xxhash.xxh3_64()
+        self._items = 0
+
+    def add(self, payloads: Sequence[Any]) -> None:
+        try:
+            self._hash.update(encode_many(payloads))
+        except NoCanonicalForm:
+            return
+        self._items += len(payloads)
+
+    def hash(self, items: int) -> str:
+        """Of all items, if they are so many; "" otherwise."""
+        return self._hash.hexdigest() if items == self._items else ""
+
+
 class IterableReader:
     """Reads an iterable in batches."""
 
@@ -49,7 +70,8 @@ class IterableReader:
         self._sampler = None if is_sequence else Sampler()
         self._last: list[Sample] = []  # of the last batch
         self._mark = ""  # of the last item, once it was asked for
-        self._unmarked: list[Any] = []  # the last item until then
+        self._content = ContentOfItems()  # of all items, if it was asked for behind each batch
+        self._unmarked: list[Any] = []  # the last batch until then
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
@@ -85,32 +107,32 @@ class IterableReader:
                 raise self._error
         self._returned += len(batch)
         if self._repeatable and batch:
-            self._unmarked = batch[-1:]
+            self._unmarked = batch
         return batch or None
 
     def position(self) -> Any:
-        """How many items were returned, and a hash of the last; None for an iterator."""
+        """How many items were returned, and hashes of the last and of all; None for an iterator."""
         if not self._repeatable:
             return None
         if self._unmarked:
+            self._content.add(self._unmarked)
             self._mark, self._unmarked = mark_of(self._unmarked), []
-        return position_of("items", item=self._returned, mark=self._mark)
+        return position_of("items", item=self._returned, mark=self._mark, content=self._content.hash(self._returned))
 
     def seek(self, position: Any) -> None:
         """An iterable that is not a sequence is iterated up to there."""
         (item,) = position_fields(position, "items", "an iterable", "item")
-        payloads = self._payloads
-        last: Sequence[Any]
-        if isinstance(payloads, (range, list, tuple)):
-            available, last = min(item, len(payloads)), payloads[max(item - 1, 0) : item]
-            self._iterator = iter(payloads[item:]) if isinstance(payloads, range) else islice(payloads, item, None)
-        else:
-            found = deque(enumerate(islice(self._iterator, item), 1), maxlen=1)
-            available, last = found[0][0] if found else 0, [payload for _, payload in found]
+        available, last, content = 0, list[Any](), ContentOfItems()
+        while available < item and (batch := list(islice(self._iterator, min(self._at_once_max, item - available)))):
+            if position.get("content"):
+                content.add(batch)
+            available, last = available + len(batch), batch
         if available < item:
             raise position_lost("an iterable", f"item {item}", f"it has {available}")
         check_mark(position, last, "an iterable", item)
-        self._returned, self._mark = item, position.get("mark", "")
+        if position.get("content") and position["content"] != content.hash(item):
+            raise position_lost("an iterable", f"item {item}", "items before that are others")
+        self._returned, self._mark, self._content = item, position.get("mark", ""), content
 
     def filenos(self) -> Sequence[int]:
         return ()

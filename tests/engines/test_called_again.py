@@ -239,6 +239,36 @@ def test_items_in_another_order_than_they_were_read_in_are_an_error(made: Callab
     assert called(made(rows), state, complete=False)[0] == rows[4:]
 
 
+@pytest.mark.parametrize("made", [list, tuple, Iterated], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("batch_items", [1, 3, 100])
+def test_items_that_are_others_than_were_read_are_an_error_wherever_they_are(
+    made: Callable[..., Any], batch_items: int, tmp_path: Path
+) -> None:
+    rows = [{"k": n, "of": ("a", 0.5)} for n in range(9)]
+
+    def call(rows: list[Any]) -> list[Any]:
+        run = drift.run(passed(), {"s": made(rows)}, state=tmp_path, batch_items=batch_items, complete=False)
+        return [item.payload for item in run]
+
+    assert call(rows[:4]) + call(rows[:7]) == rows[:7]
+    for at in range(6):
+        for other in ({"k": 70, "of": ("a", 0.5)}, {"k": float(at), "of": ("a", 0.5)}, {"k": at, "of": ("a", 0.25)}):
+            with pytest.raises(drift.InputError, match="up to item 7 .* items before that are others; bring back"):
+                call([*rows[:at], other, *rows[at + 1 :]])
+    with pytest.raises(drift.InputError, match="items before that are others"):
+        call([rows[1], rows[0], *rows[2:]])
+    assert call(rows) == rows[7:]
+
+
+def test_items_without_a_canonical_form_are_known_by_their_number(tmp_path: Path) -> None:
+    graph = drift.Graph("formless")
+    graph.source("s").map(type).map(str).sink("out")
+    items: list[Any] = [1, object(), 2]
+    for count in (1, 2, 3):
+        list(drift.run(graph, {"s": items[:count]}, state=tmp_path, complete=False))
+    assert list(drift.run(graph, {"s": [5, object(), 2, 4]}, state=tmp_path, complete=False))
+
+
 def test_a_diverted_row_in_front_of_a_position_is_no_item_that_is_known_again(tmp_path: Path) -> None:
     import pyarrow as pa
 
