@@ -10,8 +10,11 @@ order of a column or of their hashes; the loops have them in order.
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +133,35 @@ def session_loop(rows: list[Row]) -> list[tuple[str, tuple[int, int, int]]]:
     return made + list(sessions.items())
 
 
+def rolled() -> drift.Graph:
+    graph = drift.Graph("rolled")
+    rows = timed(graph, "id").key_by("key").rolling(WINDOW, total=drift.agg.sum("val"), rows=drift.agg.count())
+    rows.sink("out")
+    return graph
+
+
+def rolling_loop(rows: list[Row]) -> list[Row]:
+    def value(row: Row) -> int:
+        return row["val"]  # type: ignore[no-any-return]
+
+    spans: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+    totals: dict[str, int] = defaultdict(int)
+    made = []
+    for at, group in groupby(rows, key=itemgetter("at")):
+        of_time = list(group)
+        for row in of_time:
+            key, val = row["key"], value(row)
+            spans[key].append((at, val))
+            totals[key] += val
+        for row in of_time:
+            key = row["key"]
+            span = spans[key]
+            while span[0][0] <= at - WINDOW:
+                totals[key] -= span.popleft()[1]
+            made.append({**row, "total": totals[key], "rows": len(span)})
+    return made
+
+
 def out_of_order(frame: pl.DataFrame) -> pl.DataFrame:
     """Each row up to `PLACES_LATE_MAX` places later."""
     arrival = np.arange(frame.height) + np.random.default_rng(8).integers(0, PLACES_LATE_MAX, frame.height)
@@ -163,6 +195,7 @@ def main(rows: int, rounds: int) -> None:
         }
         for name, (kind, loop_of) in kinds.items():
             jobs[name] = windows("id", kind), late_path, timed_dicts, partial(loop_of, timed_dicts)
+        jobs["rolling over a span"] = rolled(), late_path, timed_dicts, lambda: rolling_loop(timed_dicts)
         for name, (graph, read, items, loop) in jobs.items():
 
             def in_columns(graph: drift.Graph = graph, read: Path = read) -> drift.Report:

@@ -539,6 +539,18 @@ class JoinsRows(ProcessFunction):
         raise NotImplementedError
 
 
+class RollsRows(JoinsRows):
+    """A process's function for rows that wait for all of their time, and that has a form in arrays; as a join of rows
+    of one side.
+    """
+
+    __slots__ = ()
+
+    def sided(self, key: Callable[[Any], Any], rows: Rows) -> Rows | None:
+        """Rows in columns as those of the left; None if their keys, or they, are not in columns."""
+        raise NotImplementedError
+
+
 class ProlongsWindows(FoldsRows, ProcessFunction):
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
 

@@ -34,6 +34,12 @@ def rolled(span: Any, closed: Any, left: Any, right: Any) -> Any:
     return left.rolling(span, closed=closed, **_aggregates())
 
 
+def summed(span: Any, closed: Any, offset: int, left: Any, right: Any) -> Any:
+    """The same of aggregates that are computed in columns."""
+    named = {"sum": agg.sum("n"), "rows": agg.count(), "mean": agg.mean("n"), "least": agg.min("n")}
+    return left.rolling(span, closed=closed, offset=offset, **named)
+
+
 def aggregated(of: Any, left: Any, right: Any) -> Any:
     return left.window(of).rows(**_aggregates())
 
@@ -86,6 +92,7 @@ _DIRECTIONS, _BOUNDS = st.sampled_from(["backward", "forward", "nearest"]), st.n
 #: What is drawn of each operator; `step(left, right)`, of two keyed streams, is a stream.
 _STEPS = st.one_of(
     st.builds(partial, st.just(rolled), _LENGTHS, st.sampled_from(["right", "left", "both", "none"])),
+    st.builds(partial, st.just(summed), _LENGTHS, st.sampled_from(["right", "left", "both", "none"]), _OFFSETS),
     st.builds(partial, st.just(rolled), st.builds(windows.rows, _NUMBERS, _NUMBERS), st.just("right")),
     st.builds(partial, st.sampled_from([aggregated, placed, closed_early]), _WINDOWS),
     st.builds(

@@ -215,8 +215,15 @@ def _column(rows: Frame, of: Of) -> pa.Array:
 def _numbers(rows: Frame, of: Of) -> Array:
     """The values of a field, or of an expression, as 64-bit integers or floats."""
     column = _column(rows, of)
+    if column.null_count:
+        raise _NotHere
+    return numbers_of(column)
+
+
+def numbers_of(column: pa.Array) -> Array:
+    """The values of a column without nulls, as 64-bit integers or floats."""
     kind = column.type
-    if column.null_count or kind == pa.uint64() or kind == pa.float16():
+    if kind == pa.uint64() or kind == pa.float16():
         raise _NotHere
     if _kinds.is_integer(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)

@@ -78,13 +78,13 @@ class Fired(NamedTuple):
     Attributes:
         timers, keys: their metas and keys, in order.
         metas: of the pairs, without what a map adds behind a timer's.
-        pairs: None if there are none.
+        pairs: or other rows; None if there are none.
     """
 
     timers: Metas
     keys: list[Any]
     metas: Metas
-    pairs: PairRows | None
+    pairs: PairRows | Frame | None
 
 
 class AsOf(Joined):

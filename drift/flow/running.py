@@ -16,14 +16,14 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from drift.flow.accumulators import Aggregate, check_aggregate
-from drift.flow.fields import names_of, not_in_columns
-from drift.flow.sides import appended, cut
-from drift.operators import BatchStep, KeyedItems, _ByValue
+from drift.flow.fields import NeedsValue, names_of, not_in_columns
+from drift.flow.sides import appended, cut, side_of
+from drift.operators import BatchStep, KeyedItems, RollsRows, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
-from drift_graph.meta import END
-from drift_graph.payloads import Rows
+from drift_graph.meta import END, TIME_MIN
+from drift_graph.payloads import Rows, have_fields
 
 
 def running_step(named: Mapping[str, Any], method: str = "running") -> RunningStep:
@@ -117,7 +117,7 @@ _NOTHING: Any = (), 0, None
 Closed = Literal["right", "left", "both", "none"]
 
 
-class RollingStep(_ByValue, frozen=True):
+class RollingStep(_ByValue, RollsRows, frozen=True):
     """The process of `rolling`. A state is () or (entries of the span, how many of them wait, time of the timer that
     forgets them).
 
@@ -144,6 +144,64 @@ class RollingStep(_ByValue, frozen=True):
     def reach(self) -> int:
         """How far the start of a span is from the time at which its item is given."""
         return self.span - min(self.behind, 0)
+
+    @property
+    def lifetime(self) -> int:
+        """How long after the last entry of a key all of them are forgotten."""
+        return max(self.reach + self.has_start, max(self.behind, 0) + 1)
+
+    def wanted_from(self, time: int) -> int:
+        """The first time whose entries are still wanted behind this time."""
+        return time + 1 - max(self.reach - (not self.has_start), max(self.behind, 0))
+
+    @property
+    def columns(self) -> list[tuple[str, Any, Any, bool]] | None:
+        """The names of the aggregates, what is computed, of which fields, and whether these need a value.
+
+        None if one is not of columns.
+        """
+        of = [each.in_columns for each in self.running.aggregates]
+        if None in of or any(type(each[1]) is not str for each in of if each is not None):
+            return None
+        needs = [type(getattr(each, "user_function", None)) is NeedsValue for each in self.running.aggregates]
+        return [(name, *each, need) for name, each, need in zip(self.running.names, of, needs)]  # type: ignore[misc]
+
+    @property
+    def in_order(self) -> str:  # type: ignore[override]
+        """See `drift.machines.logics`."""
+        return "rolling" if self.behind <= 0 and self.columns is not None else ""
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        if self.behind > 0:
+            return "its spans end behind their rows"
+        named = dict(zip(self.running.names, self.running.aggregates))
+        return not_in_columns(key, named, lambda each: None if self._is_computed(each) else each.in_columns)
+
+    @staticmethod
+    def _is_computed(aggregate: Aggregate[Any, Any]) -> bool:
+        return aggregate.in_columns is not None and type(aggregate.in_columns[1]) is not str
+
+    def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
+        from drift.columns.rolling import Rolled  # here: it needs numpy
+
+        return Rolled(self, timers)
+
+    def sided(self, key: Callable[[Any], Any], rows: Rows) -> Rows | None:
+        names = names_of(key)
+        if names is None or not have_fields(rows):
+            return None
+        from drift.columns.sided import Key, of_side  # here: they need numpy
+
+        return of_side(0, Key(tuple(names), key), rows)  # type: ignore[arg-type]
+
+    def fits(self, times: Sequence[int], sides: bytes) -> bool:
+        """Whether the bounds of spans, and times of timers, have 64 bits."""
+        far = self.span + abs(self.behind) + 3
+        return TIME_MIN + far < times[0] and times[-1] < END - far
+
+    def state_of(self, left: Sequence[Any], right: Sequence[Any], due: int | None = None) -> Any:
+        """The state with entries that wait, and others before them."""
+        return side_of([*right, *left]), len(left), due
 
     def _given(self, time: int) -> int:
         """When an item is given: all items of its span have come."""
@@ -175,11 +233,10 @@ class RollingStep(_ByValue, frozen=True):
                 found = _results(self.running, [payload for _, payload in every[first:end]])
                 outputs += [{**payload, **found} for _, payload in rows]
             waiting -= len(over)
-        ahead = max(self.behind, 0)
-        entries = cut(entries, time + 1 - max(self.reach - (not self.has_start), ahead))
+        entries = cut(entries, self.wanted_from(time))
         if timer is None or timer <= time:
-            last = entries[-1][-1][0] if entries else END
-            forgotten = last + max(self.reach + self.has_start, ahead + 1)
+            came = (entry[0] for chunk in reversed(entries) for entry in reversed(chunk) if entry[0] <= time)
+            forgotten = next(came, END) + self.lifetime
             timer = forgotten if forgotten < END else None
             outputs += [at(timer, None)] if timer is not None else []
         return ((entries, waiting, timer) if entries or timer is not None else ()), outputs

@@ -1,4 +1,4 @@
-"""The forms in order of joins of rows in columns.
+"""The forms in order of joins of rows in columns, and of rows that are rolled over.
 
 Invariant: the rows that are stored are all in arrays, or all in the stage.
 
@@ -9,7 +9,8 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from drift.machines.in_order import InOrder, Shared
@@ -29,6 +30,7 @@ from drift_graph.meta import (
     varint,
 )
 from drift_graph.metas import Metas
+from drift_kernel import kernel
 
 _State = tuple[Any, list[tuple[bytes, Timer]]]
 
@@ -82,8 +84,7 @@ class _RowsByKey(InOrder):
             return True
         if not self._takes_over:
             return False
-        entries = {key: self._join.entries_of(state) for key, state in states.items()}
-        absorbed = self._arrays.absorb(entries, {key: heap[0].meta for key, heap in timers.by_key.items()})
+        absorbed = self._absorbed(states, timers.by_key)
         if absorbed != "done":
             self._takes_over = absorbed == "later"
             return False
@@ -91,6 +92,12 @@ class _RowsByKey(InOrder):
             timers.put(key, ())
         states.clear()
         return True
+
+    def _absorbed(self, states: Mapping[Any, Any], timers: Mapping[Any, Sequence[Due]]) -> str:
+        """See `drift.columns.joined.Joined.absorb`."""
+        entries = {key: self._join.entries_of(state) for key, state in states.items()}
+        absorbed: str = self._arrays.absorb(entries, {key: heap[0].meta for key, heap in timers.items()})
+        return absorbed
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
         if not self._arrays:
@@ -167,3 +174,41 @@ class WaitingRows(_RowsByKey):
 
     def __len__(self) -> int:
         return len(self._arrays) if self._arrays else 0
+
+
+class RollingRows(WaitingRows):
+    """The form of a process that gives rows with what they are rolled over; its rows are those of the left."""
+
+    only_at_ends: ClassVar = True
+    is_built: ClassVar = kernel is not None
+
+    def __init__(self, process: Process, shared: Shared) -> None:
+        super().__init__(process, shared)
+        self._key = process.key
+
+    def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
+        is_over = self._arrays is not None and self._arrays.is_over
+        sided = None if is_over else self._join.sided(self._key, rows)  # type: ignore[attr-defined]
+        if sided is None:
+            self.hand_back()
+            return 0, []
+        return super().process_rows(metas, sided)
+
+    def _absorbed(self, states: Any, timers: Any) -> Any:
+        return self._arrays.absorb_states(states, {key: [each.meta for each in heap] for key, heap in timers.items()})
+
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        sent = super().fire(bound, ended=ended)
+        if self._arrays is not None and self._arrays.is_over:
+            self.hand_back()
+        if self._arrays is not None and self._arrays.fired:
+            metas, keys = zip(*sorted(self._arrays.fired, key=itemgetter(0)))
+            self._arrays.fired = []
+            self._shared.note_fired(metas, keys)
+        return sent
+
+    def _states_of(self, keys: Sequence[Any] | None) -> list[tuple[Any, _State]]:
+        return [
+            (key, (state, [(meta, Timer(key, None)) for meta in metas]))
+            for key, (state, metas) in self._arrays.states(keys).items()
+        ]

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from drift.machines.in_order import InOrder, Shared
-from drift.machines.joining import JoiningRows, WaitingRows
+from drift.machines.joining import JoiningRows, RollingRows, WaitingRows
 from drift.machines.merging import MergingSlices
 from drift.machines.numbered import Numbering
 from drift.machines.sessions import Prolonging
@@ -52,6 +52,7 @@ _in_order: dict[str, tuple[str, type[Opening | Prolonging | MergingSlices | Join
     "slices": ("ProcessStage", MergingSlices),
     "joins": ("ProcessStage", JoiningRows),
     "joins as of a time": ("ProcessStage", WaitingRows),
+    "rolling": ("ProcessStage", RollingRows),
 }
 
 

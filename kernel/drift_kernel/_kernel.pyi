@@ -123,3 +123,6 @@ class Kernel(Protocol):
 
     # running.pyx
     def accumulated(self, codes: Any, values: Any, last: Any, made: Any, kind: str) -> None: ...
+    def rolled(
+        self, values: Any, known: Any, firsts: Any, stops: Any, made: Any, counts: Any, kind: str
+    ) -> None: ...

@@ -1,0 +1,269 @@
+"""The rows that are rolled over, in arrays: those that wait for all of their time, and those of the spans before them.
+
+Invariant: rows, their metas and the states of keys are those of a `drift.flow.running.RollingStep` whose spans do not
+end behind their rows, and of its timers.
+
+Why: rows are stored by key in the order of their times, so what a row is an aggregate of is a stretch of each run of
+them, found by bisection, and its values are added one by one in order. All rows of a key and a time have the same
+values, and come from the first timer of that moment: that of the first of them, or the one that forgets rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from drift.columns.aggregates import _MEAN_MAX, Array, _column, _NotHere, numbers_of
+from drift.columns.as_of import AsOf, Fired
+from drift.columns.joined import Run, Stored, _bisected
+from drift.columns.rows import Frame
+from drift_graph.meta import END, TIME_MIN, time_of
+from drift_graph.metas import Metas
+from drift_kernel import kernel
+
+_NOTHING = TIME_MIN, END, b""
+
+
+class Rolled(AsOf):
+    """See the module.
+
+    Args:
+        step: whose rows these are.
+        timers: see `AsOf`.
+
+    Attributes:
+        is_over: that values have come which are not added here: all is to be handed back.
+    """
+
+    def __init__(self, step: Any, timers: tuple[bytes, bytes, int]) -> None:
+        super().__init__(outer=False, timers=timers)
+        self._step = step
+        self.sides = Stored(None), Stored(step.reach + 2)  # by then all are forgotten
+        self.now = TIME_MIN  # the last time whose rows have come from here
+        self._forget: dict[int, tuple[int, int, bytes]] = {}  # of each key its last time, and the timer that forgets
+        self._due: list[tuple[int, int]] = []  # a heap of these timers, and of earlier ones of their keys
+        self.fired: list[tuple[bytes, Any]] = []  # timers that have forgotten since this was asked for, and their keys
+        self.is_over = False
+
+    def add(self, metas: Metas, sides_of: Array, times_of: Sequence[int], sides: Sequence[tuple[Frame, Array]]) -> None:
+        now = self.now
+        super().add(metas, sides_of, times_of, sides)
+        self.now = now
+
+    def fire(self, last: int, output: bytes, child: Any) -> Any:
+        waiting = self.waiting
+        own = None if waiting is None else waiting.slice(0, int(np.searchsorted(waiting.times, last, "right")))
+        if waiting is None or own is None:
+            self._forget_until(last)
+            return None
+        timers, firsts, groups = self._timers(own)
+        codes, times = own.codes[firsts], own.times[firsts]
+        run = Run.of(own.codes, own.times, np.zeros(len(own.codes), np.int64), own.rows)
+        try:
+            columns = self._values(codes, times, [*self.sides[1].runs, run])
+        except _NotHere:
+            self.is_over = True
+            return None
+        self.waiting = waiting.slice(len(own.codes), len(waiting.codes))
+        if self._known and (self.waiting is None or self.waiting.metas[0]):
+            self._known = {}
+        places, timers = self._first_of(codes, times, timers).sorted()
+        self._forget_until(last)
+        self.now = last
+        self._count(run.codes)
+        self.sides[1].drop(last)
+        self.sides[1].add(run, last)
+        order = np.asarray(places)
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        rows = np.argsort(ranks[groups], kind="stable")
+        counts = np.bincount(ranks[groups], minlength=len(timers)).tolist()
+        endings = [output + child(index) for index in range(max(counts))]
+        made = own.rows[rows].with_columns([each.gather(groups[rows]) for each in columns])
+        by_number = list(self._numbers)
+        keys = [by_number[number] for number in codes[order].tolist()]
+        return Fired(timers, keys, timers.children(counts, endings), Frame(made))
+
+    # Values.
+
+    def _values(self, codes: Array, times: Array, runs: Sequence[Run]) -> list[pl.Series]:
+        """The aggregates for keys and times, a column for each.
+
+        Raises:
+            _NotHere: they are not those of adding row by row.
+        """
+        step = self._step
+        begins, ends = times + (step.behind - step.span + (not step.has_start)), times + (step.behind + step.has_end)
+        stretches = []
+        for run in runs:
+            first, last = run.stretches(codes, begins, None)
+            stretches.append((first, _bisected(run.times, first, last, ends)))
+        counts: Array = sum(last - first for first, last in stretches)  # type: ignore[assignment]
+        added: dict[Any, tuple[Array, Array]] = {}
+        columns = []
+        for name, kind, field, needs_value in step.columns:
+            if kind == "count":
+                columns.append(pl.Series(name, counts))
+                continue
+            adds = "sum" if kind == "mean" else kind
+            if (field, adds) not in added:
+                added[field, adds] = _added(field, adds, runs, stretches, needs_value)
+            made, known = added[field, adds]
+            if kind == "mean":
+                if made.dtype == np.int64 and int(np.abs(made).max()) > _MEAN_MAX:
+                    raise _NotHere
+                made = made / np.maximum(known, 1)
+            columns.append(pl.Series(name, made).set(pl.Series(known == 0), None))
+        return columns
+
+    # Timers.
+
+    def _first_of(self, codes: Array, times: Array, timers: Metas) -> Metas:
+        """The first timer of each key and time, of which these are those of its rows; the rows of a time are forgotten
+        from here on.
+        """
+        others: dict[int, bytes] = {}
+        if self._step.wanted_from(0) > 0:
+            return timers  # a row is not in the spans of later ones
+        for at, (code, time) in enumerate(zip(codes.tolist(), times.tolist())):
+            last, due, meta = self._forget.get(code, _NOTHING)
+            while due < time:
+                due, meta = self._next(last, due, meta)
+            if due > time and meta:
+                self._forget[code] = time, due, meta
+                continue
+            if meta and meta < timers[at]:
+                others[at] = meta
+            else:
+                meta = timers[at]
+            due = time + self._step.lifetime
+            self._forget[code] = time, due, self._timer(meta, due)
+            heappush(self._due, (due, code))
+        return timers if not others else Metas([others.get(at, meta) for at, meta in enumerate(timers)])
+
+    def _next(self, last: int, due: int, meta: bytes) -> tuple[int, bytes]:
+        """The timer that one which forgets sets; the last time and b"" if there is nothing left."""
+        if last < self._step.wanted_from(due):
+            return END, b""
+        return last + self._step.lifetime, self._timer(meta, last + self._step.lifetime)
+
+    def _timer(self, meta: bytes, time: int) -> bytes:
+        suffix, ending, phase = self._timers_of
+        (made,) = Metas([meta]).with_suffix(suffix).later(ending, time, phase)
+        return made
+
+    def _forget_until(self, last: int) -> None:
+        """Fire the timers that forget, up to a time."""
+        fired = []
+        while self._due and self._due[0][0] <= last:
+            due, code = heappop(self._due)
+            known = self._forget.get(code)
+            if known is None or known[1] != due:
+                continue  # it has fired, with rows of its time
+            fired.append((known[2], code))
+            due, meta = self._next(*known)
+            if meta:
+                self._forget[code] = known[0], due, meta
+                heappush(self._due, (due, code))
+            else:
+                del self._forget[code]
+        by_number = list(self._numbers) if fired else []
+        self.fired += [(meta, by_number[code]) for meta, code in fired]
+
+    # As objects.
+
+    def absorb_states(self, entries: Mapping[Any, Any], timers: Mapping[Any, Sequence[bytes]]) -> Any:
+        """Store states, see `drift.flow.running.RollingStep`; `timers` has the metas of each key's."""
+        sides, of_rows, forget = {}, {}, {}
+        for key, state in entries.items():
+            side, waiting, due = state
+            every, metas = list(chain(*side)), sorted(timers.get(key, ()), key=time_of)
+            stored, waits = every[: len(every) - waiting], every[len(every) - waiting :]
+            sides[key] = waits, stored
+            if due is not None:
+                at = max(at for at, meta in enumerate(metas) if time_of(meta) == due)
+                forget[key] = (stored[-1][0] if stored else TIME_MIN), due, metas.pop(at)
+            if len(metas) > 1:
+                return "later"  # rows of several times wait
+            of_rows.update({key: metas[0]} if metas else {})
+        found = self.absorb(sides, of_rows)
+        if found == "done":
+            self._forget = {self._numbers[key]: each for key, each in forget.items()}
+            self._due = [(due, code) for code, (_, due, _) in self._forget.items()]
+            heapify(self._due)
+        return found
+
+    def states(self, keys: Iterable[Any] | None) -> dict[Any, tuple[Any, list[bytes]]]:
+        """Of these keys, or of all, the states and the metas of their timers."""
+        waits, stored, by_number = self._waits(), self.taken(keys), list(self._numbers)
+        wanted = by_number if keys is None else [key for key in keys if key in self._numbers]
+        found: dict[Any, tuple[Any, list[bytes]]] = {}
+        for key in wanted:
+            code = self._numbers[key]
+            rows, metas = waits.get(code, ([], []))
+            _, due, meta = self._forget.get(code, (0, None, b""))
+            before = [each for each in stored.get(key, ((), ()))[1] if each[0] >= self._step.wanted_from(self.now)]
+            if before or rows or meta:
+                found[key] = self._step.state_of(rows, before, due), [*metas, *([meta] if meta else [])]
+        return found
+
+    def _waits(self) -> dict[int, tuple[list[Any], list[bytes]]]:
+        """By the number of a key, the entries that wait, and their timers."""
+        found: dict[int, tuple[list[Any], list[bytes]]] = {}
+        if self.waiting is None:
+            return found
+        timers, firsts, _ = self._timers(self.waiting)
+        for code, *entry in zip(self.waiting.codes.tolist(), self.waiting.times.tolist(), Frame(self.waiting.rows)):
+            found.setdefault(code, ([], []))[0].append(tuple(entry))
+        for meta, code in zip(timers, self.waiting.codes[firsts].tolist()):
+            found[code][1].append(meta)
+        return found
+
+    def _number_anew(self, by_number: list[Any]) -> None:
+        if self.waiting is not None:
+            return
+        old = np.flatnonzero(self._counts).tolist()
+        super()._number_anew(by_number)
+        self._forget = {new: self._forget[code] for new, code in enumerate(old) if code in self._forget}
+        self._due = [(due, code) for code, (_, due, _) in self._forget.items()]
+        heapify(self._due)
+
+    def clear(self) -> None:
+        super().clear()
+        self.sides[1].dropped = []
+        self._forget, self._due, self.now = {}, [], TIME_MIN
+
+
+def _added(
+    field: str, adds: str, runs: Sequence[Run], stretches: Sequence[tuple[Array, Array]], needs_value: bool
+) -> tuple[Array, Array]:
+    """The sum, or the least or greatest, of each stretch, over all runs; and of how many values it is.
+
+    Raises:
+        _NotHere: the field has no such numbers, or a sum leaves 64 bits.
+    """
+    if kernel is None:
+        raise _NotHere
+    known = np.zeros(len(stretches[0][0]), np.int64)
+    made: Array | None = None
+    for run, (first, last) in zip(runs, stretches):
+        column = _column(Frame(run.rows), field)
+        mask = None
+        if column.null_count:
+            if needs_value:
+                raise _NotHere
+            mask = np.asarray(column.is_valid().to_numpy(zero_copy_only=False)).view(np.uint8)
+            column = column.fill_null(0)
+        values = numbers_of(column)
+        made = np.zeros(len(known), values.dtype) if made is None else made
+        try:
+            kernel.rolled(values, mask, first, last, made, known, adds)
+        except OverflowError:
+            raise _NotHere from None
+    assert made is not None
+    return made, known

@@ -1,0 +1,249 @@
+"""Rows that are rolled over in arrays are those that the step gives one by one, with the same metas."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from flows import ZEROMQ
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.columns import joined
+from drift.columns.rows import Frame
+from drift.machines.checkpoints import DELETED
+from drift.machines.forms import forms_of
+from drift.machines.keyed import KeyedStage
+from drift.machines.plan import Plan
+from drift_graph.canonical import canonical_each
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, global_time
+from drift_graph.metas import Metas
+from drift_kernel import kernel
+
+pytestmark = pytest.mark.skipif(kernel is None, reason="the form in arrays is in the kernel")
+
+SCHEMA = {"zone": str, "day": int, "n": int, "fare": float}
+KEYS: list[tuple[str, ...]] = [("zone",), ("day",), ("zone", "day")]
+CLOSED = ["right", "left", "both", "none"]
+AGGREGATES: dict[str, Any] = {
+    "rows": drift.agg.count(),
+    "total": drift.agg.sum("fare"),
+    "whole": drift.agg.sum("n"),
+    "mean": drift.agg.mean("fare"),
+    "of whole": drift.agg.mean("n"),
+    "least": drift.agg.min("fare"),
+    "most": drift.agg.max("n"),
+    "fare": drift.agg.max("fare"),
+}
+
+steps = st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 11]), min_size=40, max_size=40)
+zones = st.none() | st.sampled_from(["a", "b", "a text longer than a view"])
+fares = st.sampled_from([None, 0.1, 0.2, 0.3, 1e16, -1e16, 0.0, -0.0, math.inf, math.nan])
+numbers = st.none() | st.integers(-3, 3) | st.sampled_from([2**53 + 1, 2**62, -(2**63)])
+rows_of = st.lists(
+    st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 2), "n": numbers, "fare": fares}), max_size=40
+)
+spans = st.tuples(st.integers(1, 6), st.sampled_from(CLOSED), st.sampled_from([0, 0, 0, -1, -7]))
+
+
+def graph_of(key: tuple[str, ...], span: tuple[int, Any, int], names: list[str], time: Any = None) -> drift.Graph:
+    length, closed, offset = span
+    graph = drift.Graph("rolled")
+    keyed = graph.source("rows", schema=SCHEMA, time=time).key_by(*key)
+    keyed.rolling(length, closed=closed, offset=offset, **{name: AGGREGATES[name] for name in names}).sink("out")
+    return graph
+
+
+def stage_of(*of: Any) -> Any:
+    (stage,) = Plan(graph_of(*of).build()).stages().values()
+    return stage
+
+
+@given(
+    rows=rows_of,
+    key=st.sampled_from(KEYS),
+    span=spans,
+    names=st.lists(st.sampled_from(list(AGGREGATES)), min_size=1, max_size=4, unique=True),
+    apart=steps,
+    data=st.data(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_in_arrays_are_rolled_over_as_rows_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[dict[str, Any]],
+    key: tuple[str, ...],
+    span: tuple[int, Any, int],
+    names: list[str],
+    apart: list[int],
+    data: st.DataObject,
+) -> None:
+    """One machine gets rows in columns, or as a list, and begins again with what its checkpoints have; another always
+    gets a list.
+    """
+    times = list(accumulate(apart))[: len(rows)]
+    machines = [stage_of(key, span, names) for _ in range(2)]
+    assert all(isinstance(stage, KeyedStage) for stage in machines)
+    mixed, stored = data.draw(st.booleans()), dict[Any, Any]()
+    sent: tuple[list[Any], list[Any]] = ([], [])
+    machines[0].track()
+    monkeypatch.setattr(joined, "UNUSED_MIN", data.draw(st.sampled_from([-99, 1 << 16])))  # of keys without rows
+    at = 0
+    while at < len(rows):
+        end = min(at + data.draw(st.integers(1, 9)), len(rows))
+        metas = [global_time(time, 0, number, 0) for number, time in zip(range(at, end), times[at:end])]
+        bound = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
+        listed, batch = rows[at:end], Frame(pl.DataFrame(rows[at:end], schema=SCHEMA))
+        given_rows: Any = listed if mixed and data.draw(st.integers(0, 2)) == 0 else batch
+        at = end
+        for stage, payloads, out in zip(machines, (given_rows, listed), sent):
+            stage.heartbeat = stage.complete_below = bound
+            for made in (stage.process(Columns(Metas(metas), payloads, None), {}), stage.fire({})):
+                assert made.diffs is None and len(made.metas) == len(made.payloads)
+                assert type(made.payloads) is not Frame or made.metas.is_increasing()
+                out += zip(made.metas, canonical_each(made.payloads), canonical_each(list(made.payloads)))
+        assert sorted(sent[0]) == sorted(sent[1])  # rows one by one give some ahead of others
+        if data.draw(st.integers(0, 2)) == 0:
+            machines[0].settle(bound)
+            stored.update(machines[0].changed(bound))
+            stored = {each: state for each, state in stored.items() if state is not DELETED}
+            if data.draw(st.booleans()):
+                machines[0] = stage_of(key, span, names)
+                machines[0].track()
+                machines[0].restore(stored.items())
+        elif data.draw(st.integers(0, 3)) == 0:
+            machines[0].rewind(bound)
+
+
+def table(rows: list[dict[str, Any]]) -> Any:
+    return drift.sources.table(pl.DataFrame(rows, schema=SCHEMA))
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [{"zone": "abc"[at % 3], "day": at // 4, "n": at % 7, "fare": at / 3} for at in range(count)]
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize("settings", [{}, {"batch_items": 7}, {"engine": "reference"}])
+def test_each_run_gives_the_rows_that_a_loop_gives(closed: Any, settings: dict[str, Any]) -> None:
+    rows = many(200)
+    graph = graph_of(("zone",), (5, closed, 0), list(AGGREGATES), drift.EventTime("day", lateness=9, tie="n"))
+    run = drift.run(graph, {"rows": table(rows)}, **settings)
+    found = sorted(repr(item.payload) for item in run)
+    expected = []
+    for row in rows:
+        first, end = row["day"] - 5 + (closed in ("right", "none")), row["day"] + (closed in ("right", "both"))
+        inside = [each for each in rows if each["zone"] == row["zone"] and first <= each["day"] < end]
+        fares, ns = [each["fare"] for each in inside], [each["n"] for each in inside]
+        total = None
+        for fare in fares:
+            total = fare if total is None else total + fare
+        made = {
+            "rows": len(inside),
+            "total": total,
+            "whole": sum(ns) if ns else None,
+            "mean": total / len(fares) if total is not None else None,
+            "of whole": sum(ns) / len(ns) if ns else None,
+            "least": min(fares, default=None),
+            "most": max(ns, default=None),
+            "fare": max(fares, default=None),
+        }
+        expected.append(repr({**row, **made}))
+    assert found == sorted(expected)
+
+
+def test_rolled_rows_stay_in_arrays_and_are_the_same_over_zeromq(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = many(3000)
+    graph = graph_of(("zone",), (20, "right", 0), list(AGGREGATES), drift.EventTime("day", lateness=9))
+    digest = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    assert drift.run(graph, {"rows": table(rows)}, **ZEROMQ).finish().digest == digest
+
+    def no_objects(*_: Any) -> Any:
+        raise AssertionError("a row has become a dict")
+
+    monkeypatch.setattr(drift.flow.running.RollingStep, "__call__", no_objects)
+    assert drift.run(graph, {"rows": table(rows)}, batch_items=100).finish().digest == digest
+    assert forms_of(graph.build())["rolling by field zone"][1:] == (
+        "settled",
+        (("rows", "rows"),),
+        "rows",
+        1,
+        "arrays",
+        "",
+    )
+
+
+@pytest.mark.parametrize("offset, of, why", [
+    (3, drift.agg.sum("n"), "its spans end behind their rows"),
+    (0, drift.agg.last("n"), "value is not count, sum, mean, min or max of a field"),
+    (0, drift.agg.sum(pl.col("n") * 2), "value is not count, sum, mean, min or max of a field"),
+])  # fmt: skip
+def test_other_spans_and_aggregates_are_of_objects(offset: int, of: Any, why: str) -> None:
+    graph = drift.Graph("others")
+    keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", lateness=9)).key_by("zone")
+    keyed.rolling(3, offset=offset, value=of, name="rolled").sink("out")
+    form = forms_of(graph.build())["rolled"]
+    assert (form.gives, form.why) == ("objects", why)
+    rows = many(100)
+    digest = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    assert drift.run(graph, {"rows": table(rows)}, batch_items=9).finish().digest == digest
+
+
+@pytest.mark.parametrize("field, value", [("n", None), ("n", 2**62), ("fare", math.nan)])
+def test_a_value_that_is_not_added_in_arrays_is_added_in_the_step(field: str, value: Any) -> None:
+    rows = many(90)
+    for at in (40, 41, 43, 44):
+        rows[at][field] = value
+    graph = graph_of(("zone",), (9, "both", 0), list(AGGREGATES), drift.EventTime("day", lateness=9))
+    digest = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    assert drift.run(graph, {"rows": table(rows)}, batch_items=10).finish().digest == digest
+
+
+def test_a_field_that_needs_a_value_ends_the_run_at_its_row() -> None:
+    graph = drift.Graph("needed")
+    keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day")).key_by("zone")
+    keyed.rolling(3, total=drift.agg.sum("n", nulls="error")).sink("out")
+    rows = [{**row, "n": None if row["day"] == 3 else 1} for row in many(40)]
+    with pytest.raises(drift.StepError, match="sum of field n is None"):
+        drift.run(graph, {"rows": table(rows)}).finish()
+
+
+def test_a_run_goes_on_from_its_checkpoints_with_rows_in_arrays(tmp_path: Path) -> None:
+    rows, time = many(2000), drift.EventTime("day", lateness=9, tie="n")
+    graph = graph_of(("zone",), (20, "left", 0), ["total", "rows"], time)
+    whole = [item.payload for item in drift.run(graph, {"rows": rows}, engine="reference")]
+    found: list[Any] = []
+    while len(found) < len(whole):
+        run = drift.run(graph, {"rows": table(rows)}, state=str(tmp_path / "state"), batch_items=100)
+        before = len(found)
+        for item in run:
+            found.append(item.payload)
+            if len(found) == before + 500:
+                run.stop()
+        assert len(found) > before
+    assert found == whole
+
+
+def test_stretches_are_checked_and_added_to_what_is_there() -> None:
+    assert kernel is not None
+    made, counts = np.array([1.0, 0.0]), np.array([1, 0])
+    one, two = np.array([1, 2]), np.array([3, 2])
+    kernel.rolled(np.array([9.0, 2.0, 4.0]), np.array([1, 1, 0], np.uint8), one, two, made, counts, "sum")
+    assert (made.tolist(), counts.tolist()) == ([3.0, 0.0], [2, 0])
+    for bad in ((np.array([0, 0]), np.array([4, 0])), (np.array([-1, 0]), np.array([2, 0]))):
+        with pytest.raises(IndexError, match="there are 3 values"):
+            kernel.rolled(np.arange(3.0), None, *bad, made, counts, "min")
+    with pytest.raises(ValueError, match="as many bounds"):
+        kernel.rolled(np.arange(3.0), None, one, two[:1], made, counts, "min")
+    with pytest.raises(ValueError, match="asked about"):
+        kernel.rolled(np.arange(3.0), np.ones(2, np.uint8), one, two, made, counts, "min")
+    for sign in (1, -1):
+        with pytest.raises(OverflowError):
+            far = np.array([2**62, 2**62, 2**62]) * sign
+            kernel.rolled(far, None, np.array([0]), np.array([3]), np.array([0]), np.array([0]), "sum")
