@@ -1,6 +1,7 @@
 """Finds the lineage of an item behind several groupings layer by layer, from the output back.
 
-Invariant: the result is that of one trace of the whole input.
+Invariant: the items are those of one trace of the whole input; of each scan `loops_max` states are shown, where that
+trace counts the states of all scans on the way together.
 
 Why: an item that leaves a grouping is made of what came to its bucket. That is computed by the fast machines: run
 without the grouping, they give its input, settled and in order. So a layer takes two passes of the machines, one to
