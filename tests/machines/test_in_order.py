@@ -10,12 +10,14 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 from flows import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
+from drift.columns.rows import Frame
 from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
@@ -37,6 +39,7 @@ from drift_graph.meta import (
     varint,
 )
 from drift_graph.metas import Metas
+from drift_graph.payloads import are_rows
 from drift_graph.times import Arrived, SourceMachine
 
 TIMES = st.one_of(st.integers(-5, 5), st.integers(2**24 - 3, 2**24 + 3), st.integers(-(2**63), 2**63 - 1))
@@ -140,6 +143,21 @@ def test_what_waits_long_is_sorted_anew_only_where_its_run_doubles() -> None:
     for time in range(1000):
         ordering.add([Fed("in", 0, Arrived(Metas([pack_time(time) + b"\0\0\0"]), [time], BEGINNING, [], None))])
         assert len(ordering._runs["in"]) == (time + 1).bit_count()
+
+
+def test_rows_that_wait_stay_rows_beside_an_object() -> None:
+    def fed(times: range, payloads: Any) -> Fed:
+        return Fed(
+            "in", 0, Arrived(Metas([pack_time(time) + b"\0\0\0" for time in times]), payloads, BEGINNING, [], None)
+        )
+
+    ordering = Ordering(BatchPolicy(100))
+    for times in (range(10, 20), range(5, 6), range(20, 40)):
+        frame = pl.DataFrame({"at": times}, schema={"at": pl.Int64})
+        ordering.add([fed(times, ["diverted"] if len(times) == 1 else Frame(frame))])
+    assert [list(columns.payloads) for _, columns in ordering.take(pack_time(6))] == [["diverted"]]
+    ((_, columns),) = ordering.take(END_OF_TIME)
+    assert are_rows(columns.payloads) and [row["at"] for row in columns.payloads] == list(range(10, 40))
 
 
 @given(st.integers(0, 9), st.lists(st.integers(0, 5), max_size=5))
