@@ -253,7 +253,7 @@ def test_items_that_are_others_than_were_read_are_an_error_wherever_they_are(
     assert call(rows[:4]) + call(rows[:7]) == rows[:7]
     for at in range(6):
         for other in ({"k": 70, "of": ("a", 0.5)}, {"k": float(at), "of": ("a", 0.5)}, {"k": at, "of": ("a", 0.25)}):
-            with pytest.raises(drift.InputError, match="up to item 7 .* items before that are others; bring back"):
+            with pytest.raises(drift.InputError, match=r"up to item 7 .* items before that are others; bring back"):
                 call([*rows[:at], other, *rows[at + 1 :]])
     with pytest.raises(drift.InputError, match="items before that are others"):
         call([rows[1], rows[0], *rows[2:]])
