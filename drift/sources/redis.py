@@ -176,9 +176,12 @@ class _Poller:
             if not entries:
                 return Fetched([], [])
             marks = [entry.decode() for entry, _ in entries]
-            unread = self._removals.unread(_info(self._client, self._stream), self._fetched, marks)
+            info = _info(self._client, self._stream)
+            known, unread = self._removals.passed, self._removals.unread(info, self._fetched, marks)
         except redis.RedisError as error:
             raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
+        if known is not None and info.get("entries-added", known) < known:
+            raise self._lost(self._fetched, _begun_anew(info, known))
         if unread:
             raise self._removed(f"{unread:,} {'entry' if unread == 1 else 'entries'} behind {self._fetched} were")
         self._fetched = marks[-1]
@@ -187,6 +190,9 @@ class _Poller:
         if name is None:
             return Fetched([fields for _, fields in entries], marks)
         return Fetched([fields[name] if name in fields else _without(name, fields) for _, fields in entries], marks)
+
+    def _lost(self, behind: str, now: str) -> InputError:
+        return position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
 
     def _removed(self, what: str) -> InputError:
         return InputError(
@@ -234,10 +240,12 @@ class _Poller:
             raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
         newest = info["last-generated-id"].decode() if info else "0"
         if _number(newest) < _number(behind):
-            raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", f"its newest was {newest}")
+            raise self._lost(behind, f"its newest was {newest}")
         if behind != "0" and (not info or _number(deleted) > _number(behind)):
-            now = f"entries up to {deleted} are deleted" if info else "there is no such stream"
-            raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
+            raise self._lost(behind, f"entries up to {deleted} are deleted" if info else "there is no such stream")
+        known = max(position.get("passed") or 0, position.get("added") or 0)
+        if info and info.get("entries-added", known) < known:
+            raise self._lost(behind, _begun_anew(info, known))
         self._removals.passed = position.get("passed")  # older states have none
         self._reached = self._removals.passed, 0
         self._fetched = self._returned = behind
@@ -254,6 +262,14 @@ class _Poller:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _begun_anew(info: dict[str, Any], known: int) -> str:
+    """What has become of a stream in which fewer entries were ever added than were known to be."""
+    return (
+        f"it is another: it was deleted and begun anew, since {info['entries-added']:,} entries were ever added, and "
+        f"{known:,} were before; what came between may be lost"
+    )
 
 
 def _number(entry: str) -> tuple[int, int]:

@@ -317,6 +317,31 @@ def test_a_reader_of_a_stream_goes_on_behind_what_another_has_returned(redis_url
     client.close()
 
 
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_stream_that_was_deleted_and_begun_anew_is_another(redis_url: str, until_end: bool) -> None:
+    client, stream = redis_client.Redis.from_url(redis_url), f"anew{next(numbers)}"
+
+    def add(*values: int) -> None:
+        for value in values:
+            client.xadd(stream, {"payload": value})
+
+    add(1, 2, 3, 4)
+    source = sources.redis(redis_url, stream, decode="json", until_end=until_end)
+    says = "it was deleted and begun anew, since 2 entries were ever added, and 4 were before"
+    with closing(source.open()) as reader:
+        assert reader.read(9) == [1, 2, 3, 4]
+        position = reader.position()
+        add(5)  # which nobody has read
+        client.delete(stream)
+        add(6, 7)
+        if not until_end:
+            with pytest.raises(InputError, match=says):
+                reader.read(9)
+    with closing(source.open()) as reader, pytest.raises(InputError, match=says):
+        reader.seek(position)
+    client.close()
+
+
 def test_entries_that_are_trimmed_right_behind_their_read_are_read() -> None:
     """Of entries 1 to 6 the first two were read before; 3 and 4 are read now, and then all but 5 and 6 are trimmed."""
     removals = sys.modules["drift.sources.redis"]._Removals()
