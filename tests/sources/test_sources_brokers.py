@@ -327,16 +327,19 @@ def test_a_stream_that_was_deleted_and_begun_anew_is_another(redis_url: str, unt
 
     add(1, 2, 3, 4)
     source = sources.redis(redis_url, stream, decode="json", until_end=until_end)
-    says = "it was deleted and begun anew, since 2 entries were ever added, and 4 were before"
+    says = "it was deleted and begun anew, since 2 entries were ever added, and [45] were before"
     with closing(source.open()) as reader:
-        assert reader.read(9) == [1, 2, 3, 4]
+        found: list[Any] = []
+        while len(found) < 4:
+            found += reader.read(9) or ()
         position = reader.position()
         add(5)  # which nobody has read
         client.delete(stream)
         add(6, 7)
         if not until_end:
             with pytest.raises(InputError, match=says):
-                reader.read(9)
+                while 7 not in found:
+                    found += reader.read(9) or ()
     with closing(source.open()) as reader, pytest.raises(InputError, match=says):
         reader.seek(position)
     client.close()
