@@ -267,8 +267,8 @@ class _Poller:
 def _begun_anew(info: dict[str, Any], known: int) -> str:
     """What has become of a stream in which fewer entries were ever added than were known to be."""
     return (
-        f"it is another: it was deleted and begun anew, since {info['entries-added']:,} entries were ever added, and "
-        f"{known:,} were before; what came between may be lost"
+        f"it is another, deleted and begun anew: it counts {info['entries-added']:,} entries that were ever added, and "
+        f"counted {known:,}; what came between may be lost"
     )
 
 

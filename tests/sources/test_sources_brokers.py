@@ -327,7 +327,7 @@ def test_a_stream_that_was_deleted_and_begun_anew_is_another(redis_url: str, unt
 
     add(1, 2, 3, 4)
     source = sources.redis(redis_url, stream, decode="json", until_end=until_end)
-    says = "it was deleted and begun anew, since 2 entries were ever added, and [45] were before"
+    says = "deleted and begun anew: it counts [12] entries that were ever added, and counted [45]; what"
     with closing(source.open()) as reader:
         found: list[Any] = []
         while len(found) < 4:
