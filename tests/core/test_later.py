@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from random import Random
 from typing import Any
 
 import flows
@@ -21,9 +19,8 @@ from drift.machines.plan import Plan
 from drift.operators import KeyedItems, TakesEach
 from drift_graph import failures, later
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time, later_meta, pack_time, time_of, varint
+from drift_graph.meta import END_OF_TIME, global_time, later_meta, time_of, varint
 from drift_graph.metas import Metas
-from drift_graph.reference import Reference
 
 BY_TIME = drift.EventTime(lambda trip: trip[0], lateness=20)
 
@@ -81,20 +78,6 @@ def arrivals(draw: st.DrawFn) -> list[Any]:
     drawn = draw(st.lists(rows, max_size=40))
     ordered = sorted(range(len(drawn)), key=lambda index: drawn[index][0] + drawn[index][2])
     return [(*drawn[index][:2], index) for index in ordered]
-
-
-@given(arrivals(), st.booleans(), st.sampled_from([1, 5, 4096]))
-def test_every_engine_gives_the_output_of_the_reference(arrived: list[Any], fused: bool, batch_items: int) -> None:
-    expected = output(trips(), arrived, engine="reference")
-    assert output(trips(), arrived, fused=fused, batch_items=batch_items) == expected
-
-
-@pytest.mark.parametrize(("workers", "fused", "batch_items"), [(3, True, 7), (2, False, 3)])
-def test_it_is_the_output_over_zeromq(workers: int, fused: bool, batch_items: int) -> None:
-    arrived = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(120)]
-    expected = output(trips(), arrived, engine="reference")
-    outputs = output(trips(), arrived, engine="zeromq", workers=workers, fused=fused, batch_items=batch_items)
-    assert outputs == expected
 
 
 @given(arrivals())
@@ -321,80 +304,6 @@ def test_impure_functions_of_a_process_are_found() -> None:
 
 
 # A stage by itself: items and tombstones in any order, timers that come before all items below them have.
-
-
-def stepped(state: int, payload: Any, time: int) -> tuple[int, list[Any]]:
-    outputs: list[Any] = [("item", payload, state)]
-    if state == 0:
-        outputs.append(drift.at(time + 3, "odd"))
-    if payload[2]:
-        outputs.append(drift.at(time + 1, "end"))
-    return (state * 3 + payload[1] + 1) % 50, outputs
-
-
-def fired(state: int, note: str, time: int) -> tuple[int, list[Any]]:
-    if note == "odd" and state % 2:
-        return state + 1, [(note, state), drift.at(time + 2, "odd")]
-    return 0, [(note, state)]
-
-
-def key_of(payload: Any) -> Any:
-    return payload[0]
-
-
-@given(st.randoms(use_true_random=False))
-def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: Random) -> None:
-    graph = drift.Graph("stage")
-    graph.source("in").process(key_of, 0, stepped, fired).sink("out")
-    dataflow = graph.build()
-    plan = Plan(dataflow)
-    ((name, stage),) = plan.stages().items()
-    assert isinstance(stage, KeyedStage)
-    net: Counter[tuple[bytes, Any]] = Counter()
-    live: dict[bytes, Any] = {}
-
-    def take(columns: Columns) -> None:
-        ports: Any = {}
-        plan.programs[name].run(columns, ports, stage.suffix)
-        for metas, payloads, diffs in ports.get("out", ()):
-            for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
-                net[meta, payload] += diff
-
-    settled = 0
-    for _ in range(choose.randint(1, 12)):
-        batch: dict[bytes, tuple[Any, int]] = {}
-        for _ in range(choose.randint(1, 3)):
-            unsettled = [meta for meta in live if meta >= pack_time(settled) and meta not in batch]
-            if unsettled and choose.random() < 0.4:
-                meta = choose.choice(unsettled)
-                batch[meta] = live.pop(meta), -1
-                continue
-            time = choose.randint(settled, settled + 12)
-            meta = global_time(time, 0, 0, 0)
-            if meta not in live and meta not in batch:
-                live[meta] = choose.choice("ab"), time, choose.randint(0, 1)
-                batch[meta] = live[meta], 1
-        rows = sorted(batch.items())
-        diffs = [diff for _, (_, diff) in rows]
-        if rows:
-            columns = Columns(
-                Metas([meta for meta, _ in rows]), [each for _, (each, _) in rows], diffs if -1 in diffs else None
-            )
-            take(stage.process(columns, {}))
-        if choose.random() < 0.5:
-            settled += choose.randint(0, 4)
-            stage.heartbeat = max(stage.heartbeat, pack_time(settled + choose.randint(0, 3)))
-            take(stage.fire({}))
-            stage.settle(pack_time(settled))
-    stage.heartbeat = END_OF_TIME
-    take(stage.fire({}))
-    stage.settle(END_OF_TIME)
-    reference = Reference(dataflow)
-    for meta, payload in sorted(live.items()):
-        reference.push("in", meta, payload)
-    expected = Counter((meta, payload) for _, meta, payload in reference.pop(END_OF_TIME))
-    assert {each: count for each, count in net.items() if count} == expected
-    assert not stage.held
 
 
 #: How a child is put inside a loop or out of it: (phase, inward).

@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from flows import ZEROMQ
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -237,17 +236,6 @@ def test_keys_with_new_numbers_meet_the_same_rows(new_numbers: bool, monkeypatch
     assert bool(numbered) is new_numbers
 
 
-@pytest.mark.parametrize("join", ["all", "as of", (5, 5)])
-def test_rows_are_joined_in_order_of_arrival_and_over_zeromq(join: Any) -> None:
-    left, right = many(200)
-    graph = graph_of(join, event_time=False)
-    plain = drift.run(graph, {"left": left, "right": right}, engine="reference").finish()
-    assert drift.run(graph, sources(left, right), batch_items=64).finish().digest == plain.digest
-    timed = graph_of(join)
-    plain = drift.run(timed, {"left": left, "right": right}, engine="reference").finish()
-    assert drift.run(timed, sources(left, right), **ZEROMQ).finish().digest == plain.digest
-
-
 def test_keys_that_are_no_columns_are_left_to_objects() -> None:
     left, right = many(100)
     graph = drift.Graph("floats")
@@ -257,16 +245,6 @@ def test_keys_that_are_no_columns_are_left_to_objects() -> None:
     plain = drift.run(graph, {"left": left, "right": right}, engine="reference").finish()
     assert plain.items_out
     assert drift.run(graph, sources(left, right), batch_items=16).finish().digest == plain.digest
-
-
-@drift.testing.deterministic(
-    graph_of((2, 1)),
-    left=st.lists(st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 9), "fare": st.just(0.5)}), max_size=9),
-    right=st.lists(st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 9), "name": st.just("x")}), max_size=9),
-)
-@settings(max_examples=5)
-def test_joined_rows_are_the_same_under_each_schedule() -> None:
-    """With deaths; rows are dicts there, and expressions follow."""
 
 
 @given(rows_of, st.sampled_from(KEYS), st.data())

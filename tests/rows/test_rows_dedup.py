@@ -108,9 +108,3 @@ def test_first_rows_stay_columns_and_other_keys_are_left_to_dicts() -> None:
     assert states == {"a": True, "b": True, "c": True}
     assert on_rows("fare") is None and on_rows("missing") is None and len(states) == 3
     assert FirstOfKey().on_rows(len, frame, lambda keys: [], states.update) is None  # type: ignore[arg-type]
-
-
-@drift.testing.deterministic(graph_of(("zone",)), rows=rows_of)
-@settings(max_examples=5)
-def test_first_rows_are_the_same_under_each_schedule() -> None:
-    """With deaths; rows are dicts there, and expressions follow."""

@@ -149,21 +149,6 @@ def table(frame: pl.DataFrame) -> Any:
     return drift.sources.table(frame, payload="rows")
 
 
-@given(numbers, st.sampled_from(["int", "us", "ms", "zone"]), st.sampled_from(["id", None]), st.integers(1, 20))
-@example([(3, 1), (1, 1), (3, 1), (1, 2)], "int", None, 3)
-def test_rows_and_dicts_in_event_time_have_one_digest(
-    pairs: list[tuple[int, int]], kind: str, tie: str | None, batch_items: int
-) -> None:
-    if tie is not None:
-        pairs = [(time, at) for at, (time, _) in enumerate(pairs)]
-    frame = frame_of(pairs, kind)
-    graph = graph_of(tie, frame.schema, 10**8)
-    expected = drift.run(graph, {"rows": Frame(frame).values}, engine="reference").finish().digest
-    for engine in ("reference", "local"):
-        run = drift.run(graph, {"rows": table(frame)}, engine=engine, batch_items=batch_items)  # type: ignore[call-overload]
-        assert run.finish().digest == expected
-
-
 def shuffled(count: int, step: int = 1) -> pl.DataFrame:
     random = np.random.default_rng(3)
     order = np.argsort(np.arange(count) + random.integers(0, 40, count))

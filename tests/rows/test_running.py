@@ -33,7 +33,6 @@ from drift.flow.running import RunningStep
 from drift.flow.windows import NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.operators import KeyedItems
 from drift_graph.canonical import canonical, canonical_each, encode_many
 from drift_graph.errors import GraphError
 from drift_graph.item import Columns
@@ -279,36 +278,6 @@ def test_expressions_go_on_behind_the_rows_of_windows_with_their_places(settings
 def test_an_aggregate_that_has_another_name_elsewhere_is_named() -> None:
     with pytest.raises(AttributeError, match="no 'lag'; it is called shift here"):
         drift.agg.lag  # type: ignore[attr-defined]  # noqa: B018
-
-
-@given(rows_of | tame, st.sampled_from(KEYS), names_of, st.data())
-def test_columns_give_what_the_step_gives_however_they_are_cut(
-    rows: Rows, key: tuple[str, ...], names: list[str], data: st.DataObject
-) -> None:
-    """Law 9, and with states of rows that were added one by one between those of columns."""
-    made = graph_of(key, names).build()
-    step, key_of = made["running.state"].function.step, made["running"].key.key  # type: ignore[attr-defined]
-    assert isinstance(step, RunningStep)
-    in_columns: dict[Any, Any] = {}
-
-    def fetch(keys: Any) -> list[Any]:
-        return [in_columns.get(each, ()) for each in keys]
-
-    one_by_one: dict[Any, Any] = {}
-    start = 0
-    while start < len(rows):
-        end = data.draw(st.integers(start + 1, len(rows)))
-        some = rows[start:end]
-        expected: list[Any] = []
-        step.on_batch(one_by_one, KeyedItems([key_of(row) for row in some], some, Metas()), expected.append)
-        frame = Frame(pl.DataFrame(some, schema=SCHEMA))
-        out = step.on_rows(key_of, frame, fetch, in_columns.update)
-        if out is None:
-            in_columns.update(one_by_one)
-        else:
-            assert canonical_each(out) == canonical_each(expected)
-            assert canonical(in_columns) == canonical(one_by_one)
-        start = end
 
 
 IN_COLUMNS = [*list(AGGREGATES)[:7], "twice", "thirds", "most"]
