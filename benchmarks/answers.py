@@ -42,11 +42,18 @@ class Question(NamedTuple):
 
 
 def as_of() -> Any:
+    return joined([{"t": 3, "k": 0, "v": n} for n in range(10)])
+
+
+def nearest() -> Any:
+    return joined([{"t": time, "k": 0, "v": time} for time in (3, 7)], direction="nearest")
+
+
+def joined(rows: list[dict[str, Any]], **more: Any) -> Any:
     graph = drift.Graph("as of")
     left, right = (graph.source(name, time=_AT).key_by("k") for name in ("left", "right"))
-    left.join_as_of(right).map(lambda pair: pair[1]["v"]).sink("out")
-    inputs = {"left": [{"t": 5, "k": 0, "v": 0}], "right": [{"t": 3, "k": 0, "v": n} for n in range(10)]}
-    return next(item.payload for item in drift.run(graph, inputs))
+    left.join_as_of(right, **more).map(lambda pair: pair[1]["v"]).sink("out")
+    return next(item.payload for item in drift.run(graph, {"left": [{"t": 5, "k": 0, "v": 0}], "right": rows}))
 
 
 def quarters() -> Any:
@@ -83,6 +90,16 @@ QUESTIONS = [
             0
         ],
         _of_duckdb("SELECT v FROM a ASOF JOIN b ON a.t >= b.t", a={"t": [5]}, b={"t": [3] * 10, "v": list(range(10))}),
+    ),
+    Question(
+        "nearest to time 5, of rows of times 3 and 7",
+        nearest,
+        lambda pl: pl.DataFrame({"t": [5]}).join_asof(
+            pl.DataFrame({"t": [3, 7], "v": [3, 7]}), on="t", strategy="nearest"
+        )["v"][0],
+        lambda pd: pd.merge_asof(
+            pd.DataFrame({"t": [5]}), pd.DataFrame({"t": [3, 7], "v": [3, 7]}), on="t", direction="nearest"
+        )["v"][0],
     ),
     Question(
         "the first hours of 6-hour windows of 2024-03-31 in Berlin",

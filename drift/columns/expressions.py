@@ -257,8 +257,8 @@ def expressions(
     Raises:
         GraphError: an expression is not row by row, or names a field that the rows do not have.
     """
-    wanted = [_expression(each, where) for each in given]
-    wanted += [_expression(each, where).alias(name) for name, each in named.items()]
+    wanted = [_expression(each, fields, where) for each in given]
+    wanted += [_expression(each, fields, where).alias(name) for name, each in named.items()]
     if not wanted:
         raise GraphError(f"{kind} (at {where}) is given no expression; pass one, such as polars.col('fare') * 2")
     computed, text = _checked(fields, wanted, kind, where)
@@ -273,7 +273,7 @@ def predicate(fields: Fields, given: Any, where: str) -> Predicate:
     Raises:
         GraphError: as for `expressions`; or its result is not true or false.
     """
-    computed, text = _checked(fields, [_expression(given, where)], "select", where)
+    computed, text = _checked(fields, [_expression(given, fields, where)], "select", where)
     made = _fields_made(fields, ("select", computed), where)
     if [kind for _, kind in made] != [pl.Boolean]:
         kinds = ", ".join(str(kind) for _, kind in made)
@@ -281,9 +281,12 @@ def predicate(fields: Fields, given: Any, where: str) -> Predicate:
     return Predicate(fields, computed, text)
 
 
-def _expression(given: Any, where: str) -> pl.Expr:
+def _expression(given: Any, fields: Fields, where: str) -> pl.Expr:
+    """An expression as it is, or that of a text: of a field's name, also if it is a word of SQL or has spaces."""
     if isinstance(given, pl.Expr):
         return given
+    if type(given) is str and given in dict(fields) and not given.startswith(("^", "*")):
+        return pl.col(given)
     try:
         found: pl.Expr = pl.sql_expr(given)
         return found

@@ -247,3 +247,59 @@ def test_stretches_are_checked_and_added_to_what_is_there() -> None:
         with pytest.raises(OverflowError):
             far = np.array([2**62, 2**62, 2**62]) * sign
             kernel.rolled(far, None, np.array([0]), np.array([3]), np.array([0]), np.array([0]), "sum")
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_timers_that_forget_are_those_of_the_step_whatever_the_times(closed: Any) -> None:
+    for length in (1, 2, 3, 5):
+        for pattern in range(1 << 7):
+            times = [0, *(at + 1 for at in range(7) if pattern >> at & 1), 9]
+            sent: list[list[bytes]] = []
+            for in_columns in (True, False):
+                stage = stage_of(("zone",), (length, closed, 0), ["rows"])
+                rows = many(3)[:1] * len(times)
+                payloads: Any = Frame(pl.DataFrame(rows, schema=SCHEMA)) if in_columns else rows
+                stage.heartbeat = stage.complete_below = END_OF_TIME
+                metas = Metas([global_time(time, 0, number, 0) for number, time in enumerate(times)])
+                made = stage.process(Columns(metas, payloads, None), {}), stage.fire({})
+                sent.append(sorted(meta for each in made for meta in each.metas))
+            assert sent[0] == sent[1]
+
+
+def test_rows_of_several_times_that_wait_are_handed_back_with_what_forgets_the_others() -> None:
+    rows = [{"zone": "a", "day": 0, "n": 1 if at < 1 else 2**62, "fare": 0.5} for at in range(4)]
+    sent: list[list[bytes]] = []
+    for in_columns in (True, False):
+        stage, found = stage_of(("zone",), (4, "right", 0), ["whole"]), list[bytes]()
+        for some, times, bound in ((rows[:1], [0], global_time(2, 0, 0, 0)), (rows[1:], [3, 3, 7], END_OF_TIME)):
+            payloads: Any = Frame(pl.DataFrame(some, schema=SCHEMA)) if in_columns else some
+            stage.heartbeat = stage.complete_below = bound
+            metas = Metas([global_time(time, 0, number, 0) for number, time in enumerate(times, times[0])])
+            for made in (stage.process(Columns(metas, payloads, None), {}), stage.fire({})):
+                found += made.metas
+        sent.append(sorted(found))
+    assert sent[0] == sent[1] and len(sent[0]) == 4
+
+
+def test_keys_whose_rows_are_forgotten_leave_the_checkpoints() -> None:
+    stage = stage_of(("zone",), (2, "right", 0), ["rows"])
+    stage.track()
+    stored: dict[Any, Any] = {}
+    for at in range(0, 300, 10):
+        rows = [{"zone": f"{at + number // 5}", "day": 1, "n": 1, "fare": 0.5} for number in range(10)]
+        metas = [global_time(at + number, 0, number, 0) for number in range(10)]
+        stage.heartbeat = stage.complete_below = global_time(at + 10, 0, 0, 0)
+        stage.process(Columns(Metas(metas), Frame(pl.DataFrame(rows, schema=SCHEMA)), None), {})
+        stage.fire({})
+        stage.settle(stage.heartbeat)
+        stored.update(stage.changed(stage.heartbeat))
+        stored = {each: state for each, state in stored.items() if state is not DELETED}
+        assert len(stored) == 1
+
+
+@pytest.mark.parametrize("large", [[2**53 + 3, 2**53 + 2, 2**53 + 5], [-(2**53) - 3, -(2**53) - 2, -(2**53) - 5]])
+def test_means_beyond_53_bits_are_rounded_once(large: list[int]) -> None:
+    rows = [{"zone": "a", "day": 0, "n": n, "fare": 0.5} for n in large]
+    graph = graph_of(("zone",), (9, "both", 0), ["of whole"], drift.EventTime("day"))
+    found = [item.payload["of whole"] for item in drift.run(graph, {"rows": table(rows)})]
+    assert found == [sum(large) / 3] * 3 != [float(sum(large)) / 3] * 3

@@ -834,3 +834,11 @@ def test_chosen_fields_are_in_the_order_in_which_they_are_chosen(as_rows: bool) 
         step = Expressions(schema, computed, "select", "")
         expected = pl.DataFrame(rows).select(chosen).to_dicts()
         assert list(map(list, map(dict.items, step.each(payloads)))) == list(map(list, map(dict.items, expected)))
+
+
+def test_a_field_may_be_named_by_a_word_of_sql() -> None:
+    graph = drift.Graph("words")
+    rows = graph.source("rows", schema={"end": int, "group": str, "is open": bool})
+    rows.filter("is open").select("end", of="group").sink("out")
+    data = [{"end": 1, "group": "a", "is open": True}, {"end": 2, "group": "b", "is open": False}]
+    assert [item.payload for item in drift.run(graph, {"rows": data})] == [{"end": 1, "of": "a"}]
