@@ -238,11 +238,6 @@ class KeyedState(ABC):
     _unread: Unread | None = None
     _paged: Paged | None = None  # the same, if states may be dropped
 
-    @property
-    def wants_keys(self) -> bool:
-        """Whether the keys of a batch must be computed before its items are processed, because `get` needs them."""
-        return self._touched is not None or self._unread is not None
-
     def get(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
         """Fetch the states of the keys of a batch, sorted by meta, before its items are processed."""
         if self._touched is not None:

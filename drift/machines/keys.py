@@ -18,7 +18,7 @@ from drift.machines.changes import Difference
 from drift.machines.maps import Ports, called
 from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import THEMSELVES, canonical, hash64, identity
+from drift_graph.canonical import canonical, hash64, identity
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
@@ -30,11 +30,6 @@ from drift_kernel import kernel
 
 _OWNERS_MAX = 100_000
 _RECENT = 8
-
-
-def stands_for_itself(kind: type) -> bool:
-    """Whether every value of a type is its own identity."""
-    return kind in THEMSELVES
 
 
 def identities(keys: Sequence[Any]) -> Sequence[Any]:

@@ -26,14 +26,6 @@ from drift_graph.meta import BEGINNING, END_OF_TIME
 ARRIVED = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(300)]
 
 
-@pytest.mark.parametrize(("partitions", "fused"), [(1, True), (3, True), (2, False)])
-def test_later_items_give_the_digest_of_local(spark: Any, partitions: int, fused: bool) -> None:
-    expected = drift.run(trips(), {"trips": ARRIVED}).finish()
-    run = drift.run(trips(), {"trips": ARRIVED}, engine="spark", spark=spark, partitions=partitions, fused=fused)
-    report = run.finish()
-    assert (report.digest, report.items_out) == (expected.digest, expected.items_out)
-
-
 def test_later_items_of_a_dataframe_give_the_digest_of_local(spark: Any) -> None:
     frame = spark.createDataFrame(ARRIVED, "at long, name string, number long").repartition(4, "number")
     rows = [frame_row.asDict() for frame_row in frame.collect()]

@@ -15,8 +15,8 @@ from generated import failing
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from neighbours import neighbours
-from strategies import Case, Opaque, cases, event_inputs, few_keys, inputs, recipes
-from test_laws import HARD, Output, _output
+from strategies import Case, Opaque, cases, event_inputs, few_keys, recipes
+from test_laws import Output, _output
 from waiting import wait_until
 
 import drift
@@ -106,18 +106,6 @@ def test_many_generated_graphs_give_the_output_of_the_reference(
     assert len(expected.items) > 50
     with of_spark(spark, partitions, aqe, arrow_rows):
         assert outcome(dataflow, sources, engine="spark", spark=spark, partitions=partitions) == expected
-
-
-def test_hard_graphs_give_the_output_of_the_reference(spark: Any) -> None:
-    given_cases = [
-        Case(recipe, each)
-        for number, recipe in enumerate(HARD)
-        for each in drawn(inputs(recipe.sources, items_max=12), 3, number)
-    ]
-    dataflow, sources = joined(given_cases)
-    expected = outcome(dataflow, sources, engine="reference")
-    assert len(expected.items) > 100
-    assert outcome(dataflow, sources, engine="spark", spark=spark, partitions=3) == expected
 
 
 def test_operators_that_look_at_times_and_neighbours_give_the_output_of_the_reference(spark: Any) -> None:
