@@ -23,7 +23,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from drift.extras import need
 from drift.urls import cleaned, without_secrets
@@ -36,8 +36,29 @@ _SILENT_S = 60.0  # a web server may be, in the middle of a file
 _HIDDEN = (".", "_")
 _ONE_FILE = ("http", "https")  # servers that list nothing, and whose URLs may have a question mark
 _LOCAL = "file://"
+_EFFECTIVE = os.access in os.supports_effective_ids
 
 Result = TypeVar("Result")
+
+
+def found_at(path: str | os.PathLike[str]) -> Literal["file", "folder", "other", ""]:
+    """What is at a path of this machine; "" if nothing is, or if one may not look there: then reading it says why."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+
+
+def _check_open(pattern: str) -> None:
+    """Raises PermissionError: one may not look into a folder that a pattern has; `glob` takes it for an empty one."""
+    parts = Path(pattern).parts
+    first = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    for at in range(first, len(parts)):
+        needed = os.R_OK | os.X_OK if glob.has_magic(parts[at]) else os.X_OK
+        for folder in glob.glob(str(Path(*parts[:at])), recursive=True):  # noqa: PTH207
+            if found_at(folder) == "folder" and not os.access(folder, needed, effective_ids=_EFFECTIVE):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
 
 
 class Stat(NamedTuple):
@@ -143,15 +164,17 @@ class Local:
         return Stat(found.st_size, f"{found.st_dev}:{found.st_ino}")
 
     def is_folder(self, path: str) -> bool:
-        return Path(path).is_dir()
+        return found_at(path) == "folder"
 
     def is_pattern(self, path: str) -> bool:
-        return glob.has_magic(path) and not Path(path).exists()
+        return glob.has_magic(path) and not found_at(path)
 
     def find(self, path: str) -> list[str]:
         if self.is_folder(path):
-            return [str(each) for each in Path(path).iterdir() if each.is_file() and not each.name.startswith(_HIDDEN)]
-        return [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]  # noqa: PTH207
+            seen = (each for each in Path(path).iterdir() if not each.name.startswith(_HIDDEN))
+            return [str(each) for each in seen if found_at(each) == "file"]
+        _check_open(path)
+        return [each for each in glob.glob(path, recursive=True) if found_at(each) == "file"]  # noqa: PTH207
 
     def all_in(self, folder: str) -> list[str]:
         found: list[str] = []
@@ -162,7 +185,7 @@ class Local:
     def put(self, file: Path, path: str) -> None:
         sync(file)
         folder = Path(path).parent
-        new = [each for each in (folder, *folder.parents) if not each.exists()]
+        new = [each for each in (folder, *folder.parents) if not found_at(each)]
         folder.mkdir(parents=True, exist_ok=True)
         file.rename(path)
         for each in (folder, *(made.parent for made in new)):

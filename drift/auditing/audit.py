@@ -123,7 +123,7 @@ def _snapshot(folder: Path) -> Snapshot | RecordError:
     try:
         return read_snapshot(folder)
     except RecordError as error:
-        if not (folder / MANIFEST).exists():
+        if isinstance(error.__cause__, OSError) or not (folder / MANIFEST).exists():
             raise
         return error
 

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from drift.children import Channel, folders_of_ours, with_folders_of_ours
-from drift.places import is_url
+from drift.places import found_at, is_url
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Answers,
@@ -393,10 +393,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def _check_free(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()):
-        what = "holds a record" if (folder / MANIFEST).exists() else "is not empty"
+    found = found_at(folder)
+    if found == "folder" and any(folder.iterdir()):
+        what = "holds a record" if found_at(folder / MANIFEST) else "is not empty"
         raise SettingsError(
             f"record={str(folder)!r} {what}; a record is never overwritten: pass a folder that does not exist"
         )
-    if folder.exists() and not folder.is_dir():
+    if found not in ("folder", ""):
         raise SettingsError(f"record={str(folder)!r} is a file; pass a folder that does not exist")

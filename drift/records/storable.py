@@ -12,6 +12,8 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -22,6 +24,9 @@ from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.payloads import have_fields
 from drift_graph.restore import CannotRestore, restored
+
+#: Packages whose modules define classes and do nothing else.
+_OWN = ("drift.flow.", "drift.sources.", "drift_graph.")
 
 _leaves = frozenset({str, int, float, bool, type(None), bytes, bytearray, complex})
 
@@ -114,15 +119,18 @@ def _error(what: str, payload: Any, reason: Exception) -> PayloadError:
 
 
 def _found(module: str, name: str) -> Any:
-    """What a loaded module has under a qualified name."""
+    """What a loaded module, or one of drift, has under a qualified name."""
     found: Any = sys.modules.get(module)
+    if found is None and module.startswith(_OWN):
+        with suppress(ImportError):  # of another version
+            found = import_module(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
 
 
 def classes_at(targets: Iterable[str]) -> dict[str, type]:
-    """The classes at "module:qualified name" whose modules are loaded: nothing is imported."""
+    """The classes at "module:qualified name" whose modules are loaded, or drift's: no other is imported."""
     found = {target.partition(":")[2]: _found(*target.partition(":")[::2]) for target in targets}
     return {name: kind for name, kind in found.items() if isinstance(kind, type)}
 

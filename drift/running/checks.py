@@ -8,6 +8,7 @@ from typing import Any
 
 from drift.all_engines import EngineKind, engine_kinds
 from drift.flow.fields import check_fields
+from drift.places import found_at
 from drift.sources.paths import ReadsFiles
 from drift_graph.errors import SettingsError
 from drift_graph.functions import caller, is_expression
@@ -77,7 +78,7 @@ def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_outpu
 
 def _is_special(path: Path) -> bool:
     """Whether it is a device or a pipe, which any number may write to."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return found_at(path) == "other"
 
 
 def check_complete(complete: Any, state: Any, engine: EngineKind) -> None:

@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from drift.guarantees import SinkGuarantee
+from drift.places import found_at
 from drift.sinks.base import PlainSink, Sink
 from drift.sinks.contents import ContentHash
 from drift.sinks.resuming import as_committed, check_committed, check_resume, local_path
@@ -109,7 +110,7 @@ class JsonLinesSink:
         resume = self._resume if self._checkpoint is None else "continue"
         try:
             path = Path(self._path)
-            self._regular = not path.exists() or path.is_file()
+            self._regular = found_at(path) in ("file", "")
             # Unbuffered: after a failed write the content of the file is known, and nothing more is written.
             flags = os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY
             self._file = file = io.FileIO(os.open(path, flags, 0o666), "r+b" if self._regular else "wb")

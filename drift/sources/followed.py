@@ -14,10 +14,9 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from drift.places import Files
+from drift.places import Files, found_at
 from drift.sources.base import NothingYet, Positioned, Reader
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
@@ -70,7 +69,7 @@ class FollowedReader:
     """
 
     def __init__(self, files: Files, open_one: Callable[[str, bool], Reader]) -> None:
-        if not files.storage.remote and not Path(files.folder).is_dir():
+        if not files.storage.remote and found_at(files.folder) != "folder":
             raise InputError(
                 f"{files.folder} is not a folder, so {files.path} cannot be followed in it; check the path"
             )

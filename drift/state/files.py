@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,26 @@ class FilesBackend:
         return str(self._folder / "inputs")
 
     def exists(self) -> bool:
-        return (self._folder / "cuts").is_dir()
+        with self._reading():
+            return (self._folder / "cuts").is_dir()
 
     def is_locked(self) -> bool:
-        with suppress(FileNotFoundError), (self._folder / "lock").open("rb") as lock:
+        with self._reading(), suppress(FileNotFoundError), (self._folder / "lock").open("rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
         return False
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"the state in {self._folder} cannot be read: {error.strerror}; let its files be read by who runs "
+                f"this, or name another folder"
+            ) from error
 
     def deputy(self) -> tuple[FilesBackend, tuple[int, ...]]:
         """The lock is held until both processes have released it."""

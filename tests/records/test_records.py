@@ -513,3 +513,12 @@ def test_a_late_payload_without_canonical_form_is_an_error_of_its_source(engine:
         run.finish()
     assert drift.Record(tmp_path / "r").counts["output"] >= 1
     assert drift.audit(tmp_path / "r", graph).ok
+
+
+def test_a_record_of_windows_is_read_where_nothing_else_was_imported(tmp_path: Path) -> None:
+    graph = drift.Graph("windows")
+    graph.source("numbers").window(drift.windows.tumbling(2)).count().sink("out")
+    counted = [str(item.payload) for item in drift.run(graph, {"numbers": [1, 2, 3]}, record=tmp_path / "record")]
+    program = "import sys, drift; print(*[item.payload for item in drift.Record(sys.argv[1]).items()], sep=chr(10))"
+    read = subprocess.run([sys.executable, "-c", program, tmp_path / "record"], capture_output=True, text=True)
+    assert read.stdout.splitlines() == counted and len(counted) == 2, read.stderr
