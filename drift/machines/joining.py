@@ -143,7 +143,7 @@ class WaitingRows(_RowsByKey):
 
     def _add(self, metas: Metas, times: Sequence[int], rows: Any, sides: Any) -> list[Columns]:
         self._arrays.add(metas, rows.sides, times, sides)
-        return []
+        return self.fire(metas[-1], ended=False)  # so those that wait, and may be handed back, are of one time
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         if not self._arrays or len(bound) < len(pack_time(0)):
