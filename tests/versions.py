@@ -3,7 +3,8 @@
     .venv/bin/python tests/versions.py [PACKAGE ...] [--ends] [--turn N]
 
 Each version is installed into an environment of its own, above that of `make test`, so that all else is as it is there.
-Prints a row of a Markdown table for each, and fails if tests of one failed. `--ends`: only the lowest and the newest.
+Of what no connector needs (the page, pictures, signatures) it is the lowest and the newest. Prints a row of a Markdown
+table for each, and fails if tests of one failed. `--ends`: only the lowest and the newest.
 `--turn N`: these of one package, the N-th in turn, and of its tests those that `make test` runs, without Spark. PySpark
 has no turn: it is some hundred megabytes (`make versions-spark`).
 """
@@ -32,11 +33,29 @@ TESTS = {
     "deltalake": ["tests/sinks/test_delta.py", "tests/sinks/test_lakes.py"],
     "pyiceberg": ["tests/sinks/test_iceberg.py", "tests/sinks/test_lakes.py"],
     "redis": ["tests/sources/test_sources_brokers.py", "tests/state/test_state_storage.py", "-k", "redis"],
-    "confluent-kafka": ["tests/sources/test_sources_brokers.py", "-k", "kafka"],
+    "confluent-kafka": [
+        *("tests/sources/test_sources_brokers.py", "tests/sources/test_registry.py"),
+        *("-k", "kafka or test_registry"),
+    ],
     "psycopg": ["tests/sources/test_changes.py", "tests/sinks/test_sinks_refused.py"],
     "pyspark": ["tests/spark/test_spark.py", "tests/spark/test_spark_frames.py", "tests/spark/test_spark_streaming.py"],
 }
-TURNS = [package for package in TESTS if package != "pyspark"]
+#: The same of packages whose minor versions between are not run.
+ENDS = {
+    "s3fs": ["tests/sources/test_cloud.py"],
+    "starlette": ["tests/command/test_web.py"],
+    "uvicorn": ["tests/command/test_web.py"],
+    "prometheus-client": ["tests/command/test_web.py"],
+    "opentelemetry-api": ["tests/command/test_web.py", "-k", "span or counters"],
+    "matplotlib": ["tests/command/test_web.py", "-k", "plot"],
+    "pygraphviz": ["tests/command/test_show.py", "tests/command/test_web.py"],
+    "resvg-py": ["tests/command/test_show.py"],
+    "cryptography": ["tests/records/test_records_troubles.py", "tests/records/test_records_cli.py", "-k", "sign"],
+}
+#: Extras with which a package is installed, and what its tests need of the same version.
+WITH = {"psycopg": "binary", "confluent-kafka": "avro,json,protobuf,schemaregistry"}
+BESIDE = {"opentelemetry-api": ["opentelemetry-sdk"]}
+TURNS = [package for package in (*TESTS, *ENDS) if package != "pyspark"]
 SHORT = ["-m", "not spark and (not long or smoke)"]
 
 
@@ -44,7 +63,7 @@ def allowed(package: str) -> list[Version]:
     """The newest patch of each minor version that some extra allows, and the lowest version, in order."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lines = [line for extra, lines in extras.items() if extra != "dev" for line in lines]
-    bounds = [each for each in map(Requirement, lines) if each.name == package]
+    bounds = [each for each in map(Requirement, lines) if each.name.replace("_", "-") == package]
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "index", "versions", package], check=True, capture_output=True, text=True
     )
@@ -52,7 +71,7 @@ def allowed(package: str) -> list[Version]:
     found = sorted(map(Version, re.findall(r"[\d.]+\d", known)))
     found = [version for version in found if any(each.specifier.contains(version) for each in bounds)]
     newest = {version.release[:2]: version for version in found}
-    return sorted({found[0], *newest.values()})
+    return sorted({found[0], *newest.values()} if package in TESTS else {found[0], found[-1]})
 
 
 def environment(package: str, version: Version) -> Path:
@@ -63,15 +82,16 @@ def environment(package: str, version: Version) -> Path:
     own = next(folder.glob("lib/python*/site-packages"))
     below = sysconfig.get_path("purelib")
     (own / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
-    name = f"{package}[binary]" if package == "psycopg" else package
+    name = f"{package}[{WITH[package]}]" if package in WITH else package
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--target", own]
-    subprocess.run([*pip, "--upgrade", f"{name}=={version}"], check=True)
+    names = [name, *BESIDE.get(package, ())]
+    subprocess.run([*pip, "--upgrade", *(f"{each}=={version}" for each in names)], check=True)
     return folder / "bin" / "python"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(TESTS))
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(TESTS | ENDS))
     parser.add_argument("--ends", action="store_true")
     parser.add_argument("--turn", type=int)
     options = parser.parse_args()
@@ -89,7 +109,7 @@ def main() -> None:
                 "-q",
                 "-p",
                 "no:cacheprovider",
-                *TESTS[package],
+                *(TESTS | ENDS)[package],
                 *(SHORT if in_turn else []),
             ]
             run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -29,7 +29,7 @@ _CHARACTER = 0.61  # width of the font, of its size; Menlo and DejaVu have 0.602
 _TITLE, _DETAIL = 13.0, 10.5  # font sizes
 _PADDING, _HEIGHT = 12.0, 54.0  # of a box
 _CHARACTERS_MAX = 40
-_PNG_ZOOM = 2.0  # pixels for each point
+_PNG_ZOOM = 2  # pixels for each point; before resvg-py 0.3.4 it takes no float
 #: Beside an edge, room for its numbers: two lines.
 _NUMBERS = (
     '<<table border="1" cellborder="0" cellpadding="0" cellspacing="0" fixedsize="true" width="128" height="30">'

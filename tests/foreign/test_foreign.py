@@ -15,6 +15,8 @@ import duckdb
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
 
 import drift
 from drift import sinks, sources
@@ -274,6 +276,22 @@ def test_others_read_what_drift_writes_into_lakes_with_the_same_values(tmp_path:
     same(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist(), rows)
     same(pl.read_delta(str(tmp_path)).sort("position").to_dicts(), rows)
     check(sources.delta(tmp_path, columns=names), rows)
+
+
+def test_others_read_what_drift_writes_into_iceberg_with_the_same_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path), "name": "lake"}
+    rows = written(
+        tmp_path, list(WRITTEN), lambda _, columns: sinks.iceberg("of.rows", catalog=catalog, columns=columns)
+    )
+    table = load_catalog(**catalog).load_table("of.rows")
+    same(table.scan().to_arrow().sort_by("position").to_pylist(), rows)
+    same(pl.scan_iceberg(table).sort("position").collect().to_dicts(), rows)
+    for number, value in (("n", 2**63 - 1), ("x", -0.0), ("digits", WRITTEN["digits"][0])):  # by bounds of the files
+        same(table.scan(row_filter=EqualTo(number, value)).to_arrow().to_pylist(), rows[:1])
+    check(sources.iceberg("of.rows", catalog=catalog, columns=list(WRITTEN)), rows)
 
 
 def test_spark_reads_what_drift_writes_with_the_same_values(tmp_path: Path, spark: Any) -> None:
