@@ -58,6 +58,20 @@ def test_hashes_are_those_of_the_package() -> None:
         assert kernel.xxh3_128(data) == xxhash.xxh3_128_digest(data), length
 
 
+@pytest.mark.long
+def test_a_million_drawn_hashes_are_those_of_the_package() -> None:
+    """Mostly short ones, as metas and payloads are."""
+    assert kernel is not None
+    drawn = random.Random(2)
+    noise = drawn.randbytes(1 << 16)
+    for _ in range(1_000_000):
+        length = drawn.getrandbits(drawn.randrange(1, 12))
+        data = noise[(start := drawn.randrange(len(noise) - length)) : start + length]
+        assert kernel.xxh64(data) == xxhash.xxh64_intdigest(data), (start, length)
+        assert kernel.xxh3_64(data) == xxhash.xxh3_64_intdigest(data), (start, length)
+        assert kernel.xxh3_128(data) == xxhash.xxh3_128_digest(data), (start, length)
+
+
 @dataclasses.dataclass
 class Fields:
     one: Any

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib import metadata
 from importlib.util import find_spec
@@ -48,6 +49,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_without_a_compiler_the_wheel_is_pure_and_else_of_this_interpreter(wheel: Path, tmp_path: Path) -> None:
     assert (kernel is None) == wheel.name.endswith("-py3-none-any.whl")
     assert built(tmp_path, PATH="", DRIFT_KERNEL="").name.endswith("-py3-none-any.whl")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not find_spec("hatchling") or not find_spec("Cython"), reason="it is built with both")
+def test_a_source_distribution_has_the_c_of_the_kernel_so_that_it_is_built_without_cython(tmp_path: Path) -> None:
+    python(f"from hatchling.build import build_sdist; build_sdist({str(tmp_path)!r})", ROOT)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / packed.name.removesuffix(".tar.gz")
+    names = {path.name for path in (folder / "kernel" / "drift_kernel").iterdir()}
+    assert {"_kernel.pyx", "hash.h", "_kernel.c"} <= names and not any(name.endswith(".so") for name in names)
+    (tmp_path / "sitecustomize.py").write_text(_HIDES)
+    code = "import hatch_build; from pathlib import Path; print(hatch_build.compiled(Path()).name)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "DRIFT_KERNEL": "require"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0 or "there is no" in done.stderr, done.stderr
 
 
 def test_a_wheel_holds_the_seven_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
@@ -104,8 +123,8 @@ import sys
 from importlib.abc import MetaPathFinder
 class Hides(MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {"pyspark", "pandas", "pyarrow", "numpy"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if name.partition(".")[0] in {"pyspark", "pandas", "pyarrow", "numpy", "cython"}:
+            raise ModuleNotFoundError(f"No module named {name}", name=name)
 sys.meta_path.insert(0, Hides())
 """
 _LIGHT = """
