@@ -1,11 +1,12 @@
 """A cluster of Spark on this machine: a master and three workers with addresses of their own, in which things go wrong.
 
-    make cluster        (or .venv/bin/python tests/cluster.py [ROWS [kill] [delete] [slow]])
+    make cluster        (or .venv/bin/python tests/cluster.py [ROWS [kill] [delete] [slow] [idle]])
 
-Runs one graph as a batch and as a stream, each undisturbed, with a worker and its executor killed while they work, with
-the files of a shuffle deleted before they are read, and with a task so slow that Spark starts a second attempt. Prints
-what happened, of which Spark's log of events is the witness, and the digest, and fails if a digest is not that of
-`local`, or if something did not happen. No part of CI: it takes some minutes and eight JVMs.
+Runs one graph as a batch and as a stream, and one with calls, each undisturbed, with a worker and its executor killed
+while they work, with the files of a shuffle deleted before they are read, with a task so slow that Spark starts a
+second attempt, and with executors that Spark takes away, shuffles and all, while such a task sleeps, and starts again
+(dynamic allocation). Prints what happened, of which Spark's log of events is the witness, and the digest, and fails if
+a digest is not that of `local`, or if something did not happen. No part of CI: it takes some minutes and eight JVMs.
 """
 
 from __future__ import annotations
@@ -52,13 +53,23 @@ _SETTINGS = {
     "spark.speculation.quantile": "0.3",
     "spark.speculation.minTaskRuntime": "2s",
 }
+#: Executors come where tasks wait, and go where they are idle, also with files of shuffles that are still needed.
+_ALLOCATION = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    "spark.dynamicAllocation.initialExecutors": "1",
+    "spark.dynamicAllocation.maxExecutors": "3",
+    "spark.executor.cores": "1",
+}
 
 
 class Trouble(NamedTuple):
     """What goes wrong once, at the first item from a place on that a task of the second level reaches, in its process.
 
     Attributes:
-        kind: "" for nothing, "kill", "delete" or "slow".
+        kind: "" for nothing, "kill", "delete", "slow" or "idle".
         folder: of the cluster.
     """
 
@@ -73,7 +84,7 @@ class Trouble(NamedTuple):
             Path(self.folder, "happened").touch(exist_ok=False)
         except FileExistsError:
             return
-        if self.kind == "slow":
+        if self.kind in ("slow", "idle"):
             time.sleep(_SLOW_S)
         elif self.kind == "delete":
             for path in Path(self.folder).glob("files-*/**/shuffle_*.data"):
@@ -91,20 +102,28 @@ def _above(process: int, *names: str) -> Iterator[int]:
         process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def sums(trouble: Trouble) -> drift.Graph:
-    """Two running sums, each by keys of its own, so with two shuffles, and one for the output."""
+def sums(trouble: Trouble, *, asks: bool = False) -> drift.Graph:
+    """Two running sums, each by keys of its own, so with two shuffles, and one for the output; some are asked about."""
 
     def first(total: int, row: dict[str, int]) -> tuple[int, tuple[int, int]]:
         return total + row["value"], (row["number"], total + row["value"])
 
     def second(total: int, pair: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-        trouble(pair[0])
+        if not asks:
+            trouble(pair[0])
         return total + pair[1], (pair[0], total + pair[1])
+
+    def ask(pair: tuple[int, int], call: drift.Call) -> tuple[int, int, str]:
+        trouble(pair[0])
+        return (*pair, call.key)
 
     graph = drift.Graph("sums")
     rows = graph.source("rows", time=drift.EventTime(time=lambda row: row["number"], lateness=0))
     firsts = rows.scan(key=lambda row: row["number"] % 97, initial=0, step=first, name="first")
-    firsts.scan(key=lambda pair: pair[0] % 89, initial=0, step=second, name="second").sink("sums")
+    seconds = firsts.scan(key=lambda pair: pair[0] % 89, initial=0, step=second, name="second")
+    if asks:
+        seconds = seconds.call(ask, concurrency=4, name="ask")
+    seconds.sink("sums")
     return graph
 
 
@@ -167,10 +186,11 @@ class Cluster:
 
 
 class Seen(NamedTuple):
-    """What Spark's log of events has: executors that were lost, attempts that failed to fetch, speculative attempts."""
+    """What Spark's log of events has: executors that came and went, attempts that failed to fetch, second attempts."""
 
     hosts: list[str]
-    lost: int
+    came: int
+    went: int
     fetches_failed: int
     speculative: int
 
@@ -181,6 +201,7 @@ class Seen(NamedTuple):
         tasks = [line for line in text.splitlines() if '"SparkListenerTaskEnd"' in line]
         return Seen(
             hosts,
+            text.count('"Event":"SparkListenerExecutorAdded"'),
             text.count('"Event":"SparkListenerExecutorRemoved"'),
             sum('"Reason":"FetchFailed"' in line for line in tasks),
             sum('"Speculative":true' in line for line in tasks),
@@ -188,9 +209,10 @@ class Seen(NamedTuple):
 
 
 @contextmanager
-def session(cluster: Cluster, events: Path, *, speculates: bool) -> Iterator[Any]:
+def session(cluster: Cluster, events: Path, kind: str) -> Iterator[Any]:
     events.mkdir()
-    settings = {**_SETTINGS, "spark.eventLog.dir": events.as_uri(), "spark.speculation": str(speculates).lower()}
+    settings = {**_SETTINGS, "spark.eventLog.dir": events.as_uri(), "spark.speculation": str(kind == "slow").lower()}
+    settings |= _ALLOCATION if kind == "idle" else {}
     with drift.spark.session(cluster.master, **settings) as spark:
         yield spark
 
@@ -198,6 +220,12 @@ def session(cluster: Cluster, events: Path, *, speculates: bool) -> Iterator[Any
 def batch(spark: Any, graph: drift.Graph, rows: Path, folder: Path) -> str:
     frame = spark.read.parquet(str(rows))
     return drift.run(graph, {"rows": frame}, engine="spark", spark=spark, partitions=6).finish().digest
+
+
+def calls(spark: Any, graph: drift.Graph, rows: Path, folder: Path) -> str:
+    frame, answers = spark.read.parquet(str(rows)), str(folder / "answers")
+    run = drift.run(graph, {"rows": frame}, engine="spark", spark=spark, partitions=6, answers=answers)
+    return run.finish().digest
 
 
 def stream(spark: Any, graph: drift.Graph, rows: Path, folder: Path) -> str:
@@ -209,7 +237,8 @@ def stream(spark: Any, graph: drift.Graph, rows: Path, folder: Path) -> str:
 
 def happened(kind: str, seen: Seen) -> bool:
     """Whether what was to go wrong did, on a cluster of three."""
-    of = {"": True, "kill": seen.lost > 0, "delete": seen.fetches_failed > 0, "slow": seen.speculative > 0}
+    of = {"": True, "kill": seen.went > 0, "delete": seen.fetches_failed > 0, "slow": seen.speculative > 0}
+    of["idle"] = seen.went > 0 and seen.came > len(ADDRESSES)
     return of[kind] and len(seen.hosts) == len(ADDRESSES)
 
 
@@ -234,23 +263,28 @@ def main(rows: int = 12_000, *kinds: str) -> int:
             stack.enter_context(tempfile.TemporaryDirectory(prefix="drift-cluster-", ignore_cleanup_errors=True))
         )
         known = written(folder / "rows", rows)
-        expected = drift.run(sums(Trouble("", "", 0)), {"rows": known}).finish().digest
+        expected = {
+            asks: drift.run(sums(Trouble("", "", 0), asks=asks), {"rows": known}).finish().digest
+            for asks in (False, True)
+        }
         cluster = Cluster(folder)
         stack.callback(cluster.close)
-        print(f"| run | what went wrong | executors lost, fetches failed, speculative | digest |\n|{'---|' * 4}")
-        for run in (batch, stream):
-            for kind in kinds or ("", "kill", "delete", "slow"):
+        print(f"| run | what went wrong | executors came, went; fetches failed, speculative | digest |\n|{'---|' * 4}")
+        for run in (batch, stream, calls):
+            asks = run is calls
+            for kind in kinds or ("", "kill", "delete", "slow", "idle"):
                 cluster.have_workers()
                 (folder / "happened").unlink(missing_ok=True)
                 shutil.rmtree(folder / "checkpoint", ignore_errors=True)
                 events = folder / f"events-{run.__name__}-{kind}"
-                with session(cluster, events, speculates=kind == "slow") as spark:
-                    digest = run(spark, sums(Trouble(kind, str(folder), int(rows * _AT))), folder / "rows", folder)
+                trouble = Trouble(kind, str(folder), int(rows * _AT))
+                with session(cluster, events, kind) as spark:
+                    digest = run(spark, sums(trouble, asks=asks), folder / "rows", folder)
                 seen = Seen.of(events)
-                is_right = digest == expected and happened(kind, seen)
+                is_right = digest == expected[asks] and happened(kind, seen)
                 wrong += not is_right
-                numbers = f"{seen.lost}, {seen.fetches_failed}, {seen.speculative}"
-                says = digest if is_right else f"{digest}, expected {expected}, on {seen.hosts}: WRONG"
+                numbers = f"{seen.came}, {seen.went}; {seen.fetches_failed}, {seen.speculative}"
+                says = digest if is_right else f"{digest}, expected {expected[asks]}, on {seen.hosts}: WRONG"
                 print(f"| {run.__name__} | {kind or 'nothing'} | {numbers} | {says} |", flush=True)
     return 1 if wrong else 0
 
