@@ -107,7 +107,7 @@ def stream(
         output: a folder for the items, as Parquet; `checkpoint`/output if None.
         sink, columns: as for `dataframe`.
         times: time policies by source, instead of those of the graph.
-        partitions: tasks that share the keys, for the whole life of the stream; None for as many as run at once.
+        partitions: tasks that share the keys; None for as many as before, and at first as many as run at once.
         changed_code: what to do if functions have changed since the stream last ran: "refuse" to start, or "accept"
             the change, for example after a function that raised was fixed.
         classes: of states, if the modules of the graph's functions do not have them under their names.

@@ -18,9 +18,9 @@ from drift.machines.worker import Router
 from drift.spark.batches import COUNT, BatchRow, RowOutbox, all_rows
 from drift.spark.kernels import Work
 from drift.spark.levels import Levels, LevelWorker, StateWriting
-from drift.spark.states import state_row
+from drift.spark.states import by_owner, state_row
 from drift.state.run_checkpoints import Begin
-from drift.state.snapshots import StoredSnapshot, states_of
+from drift.state.snapshots import StoredSnapshot
 from drift_graph.canonical import form_of
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
@@ -47,10 +47,8 @@ def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[BatchRow]:
     for step in begin.checkpoint.live_steps:
         entries, timed = begin.states.all_of(step)
         while some := list(islice(entries, _KEYS * targets)):
-            owners = [0] * len(some) if step in levels.alone else router.owners([key for key, _ in some])
-            for target in sorted(set(owners)):
-                own = (entry for entry, owner in zip(some, owners) if owner == target)
-                yield state_row(levels.last, levels.of[step], target, StoredSnapshot({step: states_of(own, timed)}, ()))
+            for target, states in by_owner(step, some, timed, router, levels.alone):
+                yield state_row(levels.last, levels.of[step], target, StoredSnapshot({step: states}, ()))
 
 
 def _later(

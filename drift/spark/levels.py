@@ -158,6 +158,10 @@ class LevelWorker:
             self._wait(row.level, row.target, name, columns.slice(end, len(columns.metas)))
         return name, columns.slice(begin, end)
 
+    def move_later(self, row: BatchRow, outbox: RowOutbox) -> None:
+        """Keep the items of a row of LATER, which another number of tasks wrote, for `waiting`; older ones are sent."""
+        self.leave([self._states.later_of(row)], outbox)
+
     def release_later(self, row: BatchRow, outbox: RowOutbox) -> None:
         """Send pending later items for sinks to the ranges of this micro-batch."""
         self._release(*self.recall_later(row), outbox)

@@ -10,17 +10,19 @@ modules, so a program may be moved, or replaced by another version, between two 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
 from drift.machines.checkpoints import Entries
+from drift.machines.keys import identity_of
 from drift.machines.sent import LaterSent
-from drift.machines.worker import Snapshot, Worker
+from drift.machines.worker import Router, Snapshot, Worker
 from drift.spark.batches import LATER, STATE, BatchRow, Cutter
 from drift.state.restored import Layered
-from drift.state.snapshots import Forms, StoredSnapshot
+from drift.state.snapshots import Form, Forms, States, StoredSnapshot, states_of
 from drift_graph.errors import SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
@@ -104,6 +106,24 @@ class StateRows:
 def state_row(last_level: int, level: int, target: int, snapshot: StoredSnapshot) -> BatchRow:
     """A row of STATE from before the first micro-batch."""
     return BatchRow(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, snapshot)))
+
+
+def by_owner(
+    step: str, entries: Sequence[tuple[Any, Form | None]], timed: Container[Any], router: Router, alone: Container[str]
+) -> Iterator[tuple[int, States]]:
+    """The states of a step for each task that owns some of the keys; steps that are alone are in one."""
+    owners = [0] * len(entries) if step in alone else router.owners([key for key, _ in entries])
+    for target in sorted(set(owners)):
+        yield target, states_of((entry for entry, owner in zip(entries, owners) if owner == target), timed)
+
+
+def moved_states(row: BatchRow, router: Router, alone: Container[str]) -> Iterator[BatchRow]:
+    """A row of STATE that another number of tasks wrote, as rows for those that own its keys now."""
+    number, snapshot = _opened(row)
+    for step, states in snapshot.states.items():
+        timed = set(map(identity_of, states.with_timers()))
+        for target, own in by_owner(step, list(states.by_identity()), timed, router, alone):
+            yield row._replace(target=target, body=_FORMAT + _encode((number, StoredSnapshot({step: own}, ()))))
 
 
 def _opened(row: BatchRow) -> tuple[int, StoredSnapshot]:

@@ -44,6 +44,7 @@ from drift.spark.streaming_kernels import (
     STATE_DDL,
     arrive_rows,
     late_rows,
+    moved,
     number_items,
     release,
 )
@@ -354,7 +355,7 @@ class Stream:
             late_items=late,
         )
         items = arrived.where("error IS NULL AND NOT late")
-        self._compute(number, after, items, upto, bounds_of(bounds, before.partitions), refused)
+        self._compute(number, after, items, upto, bounds_of(bounds, self._partitions(before)), refused)
 
     def _compute(
         self,
@@ -378,11 +379,16 @@ class Stream:
         waiting += [store.pending(before.slot)] if before.slots else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
-        writing = StateWriting(number, before.writes_everything, before.heartbeat)
+        stored_by, before = before.partitions, replace(before, partitions=self._partitions(before))
+        moves = stored_by != before.partitions
+        writing = StateWriting(number, before.writes_everything or moves, before.heartbeat)
         heartbeat = max(upto, before.heartbeat)
         work = replace(self._work(before.partitions, bounds, writing), heartbeat=heartbeat, begin=before.heartbeat)
         ready = functions.col("stamp") < functions.lit(bytearray(upto))
-        result = self._result(rows.where(ready), store, before, work).persist()
+        states = store.state(before.slots) if before.slots else None
+        if states is not None and moves:
+            states = states.mapInArrow(task(moved, work), DDL)
+        result = self._result(rows.where(ready), states, before, work).persist()
         try:
             port = functions.col(_PORT)
             ends, state_bytes = _reported(result)
@@ -414,12 +420,12 @@ class Stream:
 
     # The parts of a micro-batch.
 
-    def _result(self, rows: Any, store: Store, before: Commit, work: Work) -> Any:
+    def _result(self, rows: Any, states: Any, before: Commit, work: Work) -> Any:
         """Rows of released items, of states and later items to store, and of what each range of the output reports."""
         fed = rows.select("stamp", "payload").repartition(before.partitions, "stamp")
         fed = fed.sortWithinPartitions("stamp").mapInArrow(partial(number_items, work, self._readings), DDL)
-        if before.slots:
-            fed = fed.unionAll(self._stored_rows(store.state(before.slots), work))
+        if states is not None:
+            fed = fed.unionAll(self._stored_rows(states, work))
         kernel = partial(
             release,
             start=before.position,
@@ -472,11 +478,10 @@ class Stream:
                 f"the checkpoint {self._folder} is of another graph, or of other time policies, and this graph cannot "
                 f"use its states; start a new stream, with another checkpoint"
             )
-        if self._settings.partitions not in (None, before.partitions):
-            raise SettingsError(
-                f"partitions={self._settings.partitions}, but the states of the stream in {self._folder} are divided "
-                f"among {before.partitions} tasks; leave partitions out"
-            )
+
+    def _partitions(self, before: Commit) -> int:
+        """How many tasks share the keys in the next micro-batch."""
+        return self._settings.partitions or before.partitions
 
     def _work(self, partitions: int, bounds: tuple[bytes, ...], writing: StateWriting | None = None) -> Work:
         return Work(

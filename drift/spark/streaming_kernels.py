@@ -15,10 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, BatchRow, record_batch, rows_in
+from drift.machines.plan import Plan
+from drift.machines.worker import Router
+from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, BatchRow, RowOutbox, record_batch, rows_in
 from drift.spark.frames import Counter, Reading, stamped
 from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
+from drift.spark.levels import LevelWorker, StateWriting
 from drift.spark.output import output_rows
+from drift.spark.states import moved_states
 from drift_graph.canonical import canonical, form_of, stored
 from drift_graph.errors import DriftError, ImpureStep
 from drift_graph.item import Columns
@@ -100,6 +104,24 @@ def _by_source(batch: pa.RecordBatch) -> dict[int, tuple[list[bytes], list[Any]]
         stamps.append(stamp)
         of_source.append(payload)
     return found
+
+
+def moved(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of stored states and later items, which another number of tasks wrote, as rows for those of `work`."""
+    levels = work.opened()
+    router = Router(Plan(levels.dataflow, fused=levels.fused), work.targets)
+    writing = StateWriting(-1, everything=True, heartbeat=work.begin)
+    later = LevelWorker(levels, 0, work.targets, work.bounds, work.begin, writing)
+    below = RowOutbox(levels.last, work.targets)  # later items that were processed already
+    for batch in batches:
+        rows = list(rows_in(batch))
+        for row in rows:
+            if row.port == LATER:
+                later.move_later(row, below)
+        yield record_batch(
+            [each for row in rows if row.port == STATE for each in moved_states(row, router, levels.alone)]
+        )
+    yield record_batch([row._replace(level=row.items) for row in later.waiting(0)])
 
 
 def release(

@@ -39,7 +39,7 @@ class Commit:
 
     Attributes:
         structure: of the graph, by its fingerprint.
-        partitions: tasks that share the keys; it never changes, since each task keeps the state of its own keys.
+        partitions: tasks that share the keys; where the next micro-batch has another number, the states are moved.
         slot: of this micro-batch's state and pending items.
         slots: of state, from the last one with all keys to `slot`.
         complete_bytes, changed_bytes: of states, in the first of these slots and in the others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spark_shares import digest_and_error, in_reference
 from test_later import BY_TIME, arrivals, by_name, counted, due, on_timer, seen, trips
-from test_spark_streaming import all_items, micro_batch, stream_of, write_files
+from test_spark_streaming import all_items, micro_batch, rows_moved, stream_of, write_files
 from test_spark_streaming import trips as taxi_trips
 
 import drift
@@ -92,10 +93,15 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 @settings(max_examples=settings.default.max_examples // 3)
-@given(arrivals(), st.integers(1, 3), st.lists(st.integers(0, 39), max_size=6), st.booleans())
-@example([(0, "a", 0), (3, "b", 1), (30, "b", 2)], 1, [1, 2], False)  # what is of "a" is forgotten in between
+@given(
+    arrivals(),
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.lists(st.integers(0, 39), max_size=6),
+    st.booleans(),
+)
+@example([(0, "a", 0), (3, "b", 1), (30, "b", 2)], [1], [1, 2], False)  # what is of "a" is forgotten in between
 def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
-    name: str, arrived: list[Any], targets: int, cuts: list[int], whole: bool
+    name: str, arrived: list[Any], targets: list[int], cuts: list[int], whole: bool
 ) -> None:
     case = _Case(GRAPHS[name], arrived)
     items = all_items(case)
@@ -105,10 +111,14 @@ def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
     ordered = sorted({cut for cut in cuts if 0 < cut < len(items)})
     for number, (begin, end) in enumerate(zip([0, *ordered], [*ordered, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        writing, before = StateWriting(number, whole, before), upto
-        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, writes_state=writing)
+        tasks, tasks_before = (targets[at % len(targets)] for at in (number, number - 1))
+        writes_all = whole or tasks != tasks_before
+        writing, since, before = StateWriting(number, writes_all, before), before, upto
+        work = Work(packed(case.dataflow()), surroundings(), True, tasks, (), heartbeat=upto, writes_state=writing)
+        if number and tasks != tasks_before:
+            states = rows_moved(replace(work, begin=since), states)
         kept, more, position = micro_batch(work, items[begin:end], states, position)
-        states = [*kept, *(() if whole else states)]
+        states = [*kept, *(() if writes_all else states)]
         ends += more
     digest, error = in_reference(case)
     assert digest_and_error([end for _, end in ends]) == (digest, error) and not error
@@ -152,7 +162,7 @@ def test_a_stream_keeps_later_items_and_turns_rounds_at_its_end(spark: Any, tmp_
     stream = stream_of(spark, tmp_path, graph=later_and_rounds(), partitions=2)
     stream.wait(stream.start(availableNow=True))
     waiting = [commit.position for commit in stream._store(spark).commits()]
-    stream_of(spark, tmp_path, graph=later_and_rounds(), partitions=None).finish()  # another process would, too
+    stream_of(spark, tmp_path, graph=later_and_rounds(), partitions=3).finish()  # another process would, too
     run = drift.run(later_and_rounds(), {"trips": rows})
     expected = [(item.position, item.meta, item.sink, drift.canonical(item.payload)) for item in run]
     items = stream.items().orderBy("position").collect()

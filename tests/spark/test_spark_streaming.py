@@ -6,11 +6,13 @@ import importlib
 import json
 import os
 import pickle
+import random
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import StateWriting
 from drift.spark.states import StateRows
 from drift.spark.streaming import Stream, _summary
-from drift.spark.streaming_kernels import END, STATE_COLUMNS, release
+from drift.spark.streaming_kernels import END, STATE_COLUMNS, moved, release
 from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
 from drift.testing.values import Flags, Noted
 from drift_graph.item import Columns
@@ -75,8 +77,17 @@ PAYLOAD = [("sink", pa.string()), ("payload", pa.binary())]
 SCHEMA = pa.schema([*POSITION, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(STATE_COLUMNS, ROWS))])
 
 
-def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list[bool]) -> tuple[str, str]:
-    """Digest and error of a case that is cut before some of its items; `everything`: states of all keys are stored."""
+def rows_moved(work: Work, states: list[BatchRow]) -> list[BatchRow]:
+    return [row for batch in moved(work, [record_batch(states)]) for row in rows_in(batch)]
+
+
+def in_micro_batches(case: Case, cuts: list[int], targets: list[int], everything: list[bool]) -> tuple[str, str]:
+    """Digest and error of a case that is cut before some of its items.
+
+    Args:
+        targets: of each micro-batch.
+        everything: whether a micro-batch stores the states of all keys, as it does where the targets change.
+    """
     items = all_items(case)
     states: list[BatchRow] = []
     ends: list[tuple[int, RangeEnd]] = []
@@ -84,9 +95,15 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list
     before = BEGINNING
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        writing, before = StateWriting(number, everything[number], before), upto
+        changes = number > 0 and targets[number] != targets[number - 1]
+        everything[number] |= changes
+        writing, since, before = StateWriting(number, everything[number], before), before, upto
         dataflow, classes = packed(case.dataflow()), (Noted, Flags)
-        work = Work(dataflow, surroundings(), True, targets, (), heartbeat=upto, writes_state=writing, classes=classes)
+        work = Work(
+            dataflow, surroundings(), True, targets[number], (), heartbeat=upto, writes_state=writing, classes=classes
+        )
+        if changes:
+            states = rows_moved(replace(work, begin=since), states)
         stored, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*stored, *(() if everything[number] else states)]  # the later ones first: their order says nothing
         ends += more
@@ -112,7 +129,8 @@ def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(da
     count = sum(len(each.payloads) for each in case.inputs)
     cuts = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []
     everything = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
-    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), everything) == in_reference(case)
+    targets = data.draw(st.lists(st.integers(1, 3), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    assert in_micro_batches(case, cuts, targets, everything) == in_reference(case)
 
 
 MOVED = """
@@ -229,7 +247,7 @@ def test_a_stream_that_dies_after_each_of_its_steps_gives_the_output_of_local(
         with monkeypatch.context() as broken, pytest.raises(drift.ProcessError, match=step):
             dies_after(broken, step, 1)
             stream_of(spark, tmp_path, partitions=2).finish()
-    stream = stream_of(spark, tmp_path, partitions=None)
+    stream = stream_of(spark, tmp_path, partitions=3)
     assert [commit.number for commit in stream._store(spark).commits()] == [0]
     with monkeypatch.context() as broken, pytest.raises(Killed):
         dies_after(broken, "write_state", 2)  # of the second, and at the end
@@ -243,6 +261,42 @@ def test_a_stream_that_dies_after_each_of_its_steps_gives_the_output_of_local(
     assert [(row.position, bytes(row.meta), bytes(row.payload)) for row in items] == expected
     with pytest.raises(drift.SettingsError, match="was finished"):
         stream.start()
+
+
+_STEPS = ("write_late", "write_items", "write_state", "write_pending", "write_commit")
+
+
+def test_thirty_restarts_at_drawn_steps_with_other_numbers_of_tasks_give_each_item_once(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At drawn steps, each restart with another number of tasks, or the one before; some items are late."""
+    drawn, rows, files, lateness = random.Random(7), trips(180), 12, 20
+    write_files(tmp_path / "in", rows, files)
+    on_time, late, latest = [], [], -100
+    for at in range(0, len(rows), len(rows) // files):
+        arrived = rows[at : at + len(rows) // files]  # late is what is below the heartbeat from before the micro-batch
+        for row in arrived:
+            (late if row["time"] < latest - lateness else on_time).append(row)
+        latest = max(latest, *(row["time"] for row in arrived))
+
+    def started() -> Stream:
+        return stream_of(spark, tmp_path, graph=graph(lateness, "divert"), partitions=drawn.choice((None, 1, 2, 3)))
+
+    tasks = set()
+    for _ in range(30):
+        step = drawn.choice(_STEPS)
+        with monkeypatch.context() as broken, pytest.raises(drift.ProcessError, match=step):
+            dies_after(broken, step, 1)
+            started().finish()
+        tasks |= {commit.partitions for commit in started()._store(spark).commits()}
+    stream = started()
+    assert 1 < len(stream._store(spark).commits()) < files and tasks == {1, 2, 3}
+    stream.finish()
+    run = drift.run(graph(), {"trips": on_time})
+    items = [(row.position, bytes(row.meta)) for row in stream.items().orderBy("position").collect()]
+    assert items == [(item.position, item.meta) for item in run] and stream.digest() == run.digest
+    found = sorted(drift.restored(bytes(row.payload))["time"] for row in stream.late().collect())
+    assert found == sorted(row["time"] for row in late) and found
 
 
 KILL = """
