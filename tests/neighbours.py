@@ -79,9 +79,10 @@ def ended(left: Any, right: Any) -> Any:
 
 
 _LENGTHS, _NUMBERS, _OFFSETS = st.integers(1, 8), st.integers(0, 4), st.integers(-9, 9)
+_CLOSED = st.sampled_from(["right", "left", "both", "none"])
 _WINDOWS: st.SearchStrategy[Any] = st.one_of(
-    st.builds(windows.tumbling, _LENGTHS, offset=_OFFSETS, closed=st.sampled_from(["left", "right", "both", "none"])),
-    st.builds(windows.sliding, st.integers(4, 8), st.integers(1, 4), offset=_OFFSETS),
+    st.builds(windows.tumbling, _LENGTHS, offset=_OFFSETS, closed=_CLOSED),
+    st.builds(windows.sliding, st.integers(4, 8), st.integers(1, 4), offset=_OFFSETS, closed=_CLOSED),
     st.builds(windows.session, _LENGTHS),
     st.builds(windows.count, st.integers(1, 4), partial=st.booleans()),
     st.just(windows.calendar("1d", zone="Europe/Berlin")),
@@ -91,8 +92,8 @@ _DIRECTIONS, _BOUNDS = st.sampled_from(["backward", "forward", "nearest"]), st.n
 
 #: What is drawn of each operator; `step(left, right)`, of two keyed streams, is a stream.
 _STEPS = st.one_of(
-    st.builds(partial, st.just(rolled), _LENGTHS, st.sampled_from(["right", "left", "both", "none"])),
-    st.builds(partial, st.just(summed), _LENGTHS, st.sampled_from(["right", "left", "both", "none"]), _OFFSETS),
+    st.builds(partial, st.just(rolled), _LENGTHS, _CLOSED),
+    st.builds(partial, st.just(summed), _LENGTHS, _CLOSED, _OFFSETS),
     st.builds(partial, st.just(rolled), st.builds(windows.rows, _NUMBERS, _NUMBERS), st.just("right")),
     st.builds(partial, st.sampled_from([aggregated, placed, closed_early]), _WINDOWS),
     st.builds(

@@ -162,6 +162,17 @@ class EachWindow(_Copies, frozen=True):
         return range(first, last + 1, self.every)
 
 
+class EachClosedWindow(EachWindow, frozen=True):
+    """Of sliding windows that their starts do not belong to, or their ends do."""
+
+    has_start: bool
+    has_end: bool
+
+    def starts(self, time: int) -> Sequence[int]:
+        last, least = time - (not self.has_start), time - self.size + (not self.has_end)
+        return range(least + (self.offset - least) % self.every, last + 1, self.every)
+
+
 class EachClosed(_Copies, frozen=True):
     """Of tumbling windows that both their ends belong to, or none of them: two at an end, or none."""
 

@@ -27,6 +27,7 @@ from drift.flow.early import (
     Counted,
     CountedEnd,
     EachClosed,
+    EachClosedWindow,
     EachWindow,
     EarlyEnd,
     EarlyItem,
@@ -201,6 +202,21 @@ class _Sliding(Windows):
     @property
     def following(self) -> Following:
         return Each(self.every)
+
+
+@dataclass(frozen=True, slots=True)
+class _SlidingClosed(_Sliding):
+    """Each window by itself: an end of one may be within a slice of others."""
+
+    has_start: bool = True
+    has_end: bool = False
+
+    def steps(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
+    ) -> list[Lowered]:
+        each = EachClosedWindow(key, self.size, self.every, self.offset, self.has_start, self.has_end)
+        one = (OneWithEnd if self.has_end else OneWindow)(aggregate, self.size)
+        return [Lowered(None, each, None), *_timed(one, OneWindowEnd(one), early, key_of_window)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -801,11 +817,7 @@ def tumbling(size: Span, offset: Span = 0, *, closed: Closed = "left") -> Window
     Raises:
         GraphError: an argument is none of these.
     """
-    if closed not in get_args(Closed):
-        raise GraphError(
-            f"drift.windows.tumbling takes closed= one of {', '.join(get_args(Closed))}, not {closed!r:.80} "
-            f"(at {caller()})"
-        )
+    _check_closed("tumbling", closed)
     kind = _Tumbling if closed in ("left", "right") else _TumblingClosed
     sizes = _span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None)
     return kind(*sizes, _text_of(size, offset), closed in ("right", "both"))
@@ -851,10 +863,11 @@ def calendar(every: str, zone: str = "UTC", *, start: str = "monday") -> Windows
     return _Calendar(found, every)
 
 
-def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
+def sliding(size: Span, every: Span, offset: Span = 0, *, closed: Closed = "left") -> Windows:
     """Windows that overlap: one of length `size` starts every `every`. With every=size they are tumbling windows.
 
-    The aggregate works on slices, at most two for each `every`, which windows share.
+    The aggregate works on slices, at most two for each `every`, which windows share. With another `closed` than "left",
+    see `tumbling`, each item goes to every window that it is in; such windows are not computed in columns.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -863,18 +876,31 @@ def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
     >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
     >>> [item.payload for item in drift.run(graph, {"numbers": [1, 8]})]
     [(-5, 5, (1,)), (0, 10, (1, 8)), (5, 15, (8,))]
+    >>> graph = drift.Graph("ends")
+    >>> hours = graph.source("numbers", time=at).window(drift.windows.sliding(10, every=5, closed="right")).collect()
+    >>> hours.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [5, 8]})]
+    [(-5, 5, (5,)), (0, 10, (5, 8)), (5, 15, (8,))]
 
     Args:
         size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
         every: 1 or more; if greater than `size`, items between two windows are in none.
         offset: shifts all windows; without it one starts at time 0.
+        closed: which of its two ends belong to a window: "left", "right", "both" or "none".
+
+    Raises:
+        GraphError: an argument is none of these.
     """
-    return _Sliding(
+    _check_closed("sliding", closed)
+    spans = (
         _span("sliding", "size", size, 1),
         _span("sliding", "every", every, 1),
         _span("sliding", "offset", offset, None),
         _text_of(size, every, offset),
     )
+    if closed == "left":
+        return _Sliding(*spans)
+    return _SlidingClosed(*spans, closed == "both", closed in ("right", "both"))
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -996,6 +1022,14 @@ def check_windows(value: object) -> None:
     if not isinstance(value, Windows):
         raise GraphError(
             f"window takes one of drift.windows, such as drift.windows.tumbling(60), not {value!r:.80} (at {caller()})"
+        )
+
+
+def _check_closed(what: str, closed: object) -> None:
+    if closed not in get_args(Closed):
+        raise GraphError(
+            f"drift.windows.{what} takes closed= one of {', '.join(get_args(Closed))}, not {closed!r:.80} "
+            f"(at {caller()})"
         )
 
 

@@ -45,6 +45,11 @@ class WindowedStream(Generic[K, T]):
     ) -> None:
         for other in others:
             hint = f": window(...).rows(n=drift.agg.count(), {other}=...)" if other in ("name", "durable") else ""
+            if other in ("allowed", "allowed_lateness", "lateness", "grace"):
+                hint = (
+                    "; how late an item may be is said at the source, EventTime(..., lateness=...), which keeps "
+                    "windows open for so long, and late='NAME' there has what is later: no result is corrected"
+                )
             raise GraphError(
                 f"window takes no {other}= (at {caller()}), only windows, early=, until= and fill=; the step is made "
                 f"by the aggregate behind it, which takes name= and durable={hint}"

@@ -111,13 +111,23 @@ def test_tumbling_windows_have_the_items_of_their_time(
     assert rows(drift.windows.tumbling(size, offset, closed=closed), items, keyed) == expected
 
 
-@given(timed(), st.booleans(), st.integers(1, 12), st.integers(1, 12), st.integers(-15, 15))
-@settings(max_examples=12)
+@given(
+    timed(),
+    st.booleans(),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(-15, 15),
+    st.sampled_from(get_args(Closed)),
+)
+@settings(max_examples=24)
 def test_sliding_windows_have_the_items_of_their_time(
-    items: list[flows.Timed], keyed: bool, size: int, every: int, offset: int
+    items: list[flows.Timed], keyed: bool, size: int, every: int, offset: int, closed: Any
 ) -> None:
-    expected = in_output_order(in_windows(items, keyed, size, every, offset % every))
-    assert rows(drift.windows.sliding(size, every, offset), items, keyed) == expected
+    moved = closed in ("right", "none")  # then its first time is 1 behind its start
+    length = size + (closed == "both") - (closed == "none")
+    found = in_output_order(in_windows(items, keyed, length, every, (offset + moved) % every))
+    expected = [(key, start - moved, start - moved + size, inside) for key, start, _, inside in found]
+    assert rows(drift.windows.sliding(size, every, offset, closed=closed), items, keyed) == expected
 
 
 @given(timed(), st.integers(1, 12), st.integers(1, 12), st.integers(-15, 15))
@@ -378,6 +388,10 @@ def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[An
             r"window takes no name= .*rows\(n=drift\.agg\.count\(\), name=\.\.\.\)",
         ),
         (lambda stream: stream.key_by("zone").window(drift.windows.count(2), size=3), "window takes no size= .*early="),
+        (
+            lambda stream: stream.window(drift.windows.tumbling(2), allowed="1h"),
+            r"window takes no allowed= .*at the source, EventTime\(\.\.\., lateness=\.\.\.\).*late='NAME'",
+        ),
         (lambda stream: stream.filter(str.islower, 2), "filter takes a function, not 2"),
     ],
 )
@@ -513,13 +527,14 @@ def test_a_session_is_reported_early_from_its_own_start() -> None:
     assert found == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
 
 
-BOUNDED = ("tumbling", "sliding", "apart", "both ends", "no ends")
+BOUNDED = ("tumbling", "sliding", "apart", "both ends", "no ends", "sliding to their ends")
 EARLY_KINDS = {
     "tumbling": drift.windows.tumbling(9, 2),
     "sliding": drift.windows.sliding(9, 4, 1),
     "apart": drift.windows.sliding(3, 5),
     "both ends": drift.windows.tumbling(6, 1, closed="both"),
     "no ends": drift.windows.tumbling(6, 1, closed="none"),
+    "sliding to their ends": drift.windows.sliding(9, 4, closed="right"),
     "session": drift.windows.session(4),
     "number": drift.windows.count(5, 2),
     "number, partial": drift.windows.count(4, 5, partial=True),
@@ -880,7 +895,8 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         (lambda: drift.agg.quantile([]), r"a share from 0 to 1, not None"),
         (lambda: drift.agg.quantile(0.5, interpolation="cubic"), r"interpolation='linear', .* not 'cubic'"),
         (lambda: drift.agg.sum("n", nulls="keep"), r"agg.sum takes nulls='skip' or 'error', not 'keep'"),
-        (lambda: drift.windows.tumbling(5, closed="up"), r"closed= one of right, left, both, none, not 'up'"),
+        (lambda: drift.windows.tumbling(5, closed="up"), r"tumbling takes closed= one of .*, both, none, not 'up'"),
+        (lambda: drift.windows.sliding(5, 2, closed="up"), r"sliding takes closed= one of .*, both, none, not 'up'"),
         (lambda: drift.windows.calendar("1w", start="sun"), r"start= for weeks, a day of monday, .*, not 'sun'"),
         (lambda: drift.windows.calendar("1d", start="sunday"), r"not 'sunday' for '1d'"),
         (lambda: drift.agg.approximate_quantile(2), r"approximate_quantile takes a share from 0 to 1, not 2"),
