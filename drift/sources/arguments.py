@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from drift.extras import need
-from drift.sources.base import Source
+from drift.sources.base import Source, has_ended
 from drift.sources.frames import FrameSource
 from drift.sources.iterables import IterableSource
 from drift_graph.errors import SettingsError
@@ -29,6 +29,11 @@ def as_sources(values: Mapping[str, Any]) -> dict[str, Source]:
             raise SettingsError(
                 f"sources {other!r} and {name!r} are given one {type(once).__name__}, which can be read once: each "
                 f"would miss the items that the other takes; read it into a list, or use the stream of one source twice"
+            )
+        if once is not None and has_ended(once):
+            raise SettingsError(
+                f"source {name!r} is given a {type(once).__name__} that has ended, or was closed: it can be read once, "
+                f"and was; make a new one, or give a list, which any number of runs may read"
             )
         shared.append((name, once))
     return sources

@@ -9,7 +9,7 @@ from typing import Any
 import xxhash
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Reader, note_end
 from drift.sources.positions import check_mark, mark_of, position_fields, position_lost, position_of
 from drift_graph.canonical import NoCanonicalForm, encode_many
 from drift_graph.errors import InputError
@@ -108,6 +108,8 @@ class IterableReader:
         self._returned += len(batch)
         if self._repeatable and batch:
             self._unmarked = batch
+        if not batch and items_max > 0 and not self._repeatable:
+            note_end(self._payloads)
         return batch or None
 
     def position(self) -> Any:

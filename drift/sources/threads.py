@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Reader, note_end
 from drift.sources.wake import Buffered
 from drift_graph.errors import SettingsError
 from drift_graph.functions import warn
@@ -91,6 +91,8 @@ class _LiveReader(Buffered):
             if batch or not self._ended:
                 return batch
         self._raise_at_end()
+        if isinstance(self._iterable, Iterator):
+            note_end(self._iterable)
         return None
 
     def close(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from sourced import drained, in_thread, send
 from waiting import HANG_S
@@ -154,3 +156,40 @@ def test_a_run_that_is_left_early_leaves_nothing() -> None:
     source = sources.tcp_lines()
     with drift.run(graph_of("a", "b"), {"a": sources.live(endless()), "b": source}) as run:
         assert next(run).payload == 1
+
+
+def _lines(tmp_path: Path) -> Any:
+    (tmp_path / "rows.csv").write_text("k\n1\n")
+    return (tmp_path / "rows.csv").open()
+
+
+READ_ONCE: dict[str, Callable[[Path], Any]] = {
+    "a generator": lambda folder: (n for n in (1, 2)),
+    "a reader of Arrow": lambda folder: pyarrow.table({"k": [1, 2]}).to_reader(),
+    "an open file": _lines,
+    "rows of CSV": lambda folder: csv.DictReader(_lines(folder)),
+    "a live generator": lambda folder: sources.live(n for n in (1, 2)),
+}
+
+
+@pytest.mark.parametrize("what", READ_ONCE)
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_what_can_be_read_once_is_no_empty_input_of_another_run(what: str, engine: str, tmp_path: Path) -> None:
+    once = READ_ONCE[what](tmp_path)
+
+    def run() -> list[Any]:
+        graph = drift.Graph("once")
+        graph.source("s").sink("out")
+        return list(drift.run(graph, {"s": once}, engine=engine))
+
+    assert run()
+    with pytest.raises(drift.SettingsError, match=r"source 's' is given a .* that has ended, or was closed: it can be"):
+        run()
+
+
+def test_a_generator_that_was_begun_is_read_from_there() -> None:
+    begun = (n for n in range(3))
+    next(begun)
+    graph = drift.Graph("begun")
+    graph.source("s").sink("out")
+    assert [item.payload for item in drift.run(graph, {"s": begun})] == [1, 2]
