@@ -271,6 +271,10 @@ class FrameStep(_ByValue, frozen=True):
     def initials(self) -> tuple[Any, ...]:
         return self.running.initials
 
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `drift.machines.logics.Logic`."""
+        return "frames are of objects; the last n rows are in columns as running(...=drift.agg.rolling(of, n))"
+
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
         """A row comes, and is the last that one before it has waited for."""
         if type(payload) is not dict:

@@ -199,6 +199,20 @@ def test_other_spans_and_aggregates_are_of_objects(offset: int, of: Any, why: st
     assert drift.run(graph, {"rows": table(rows)}, batch_items=9).finish().digest == digest
 
 
+def test_a_frame_of_rows_says_what_is_in_columns() -> None:
+    graph = drift.Graph("frames")
+    keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", lateness=9)).key_by("zone")
+    keyed.rolling(drift.windows.rows(2), total=drift.agg.sum("n"), name="frames").sink("out")
+    keyed.running(total=drift.agg.rolling(drift.agg.sum("n"), 3), name="last").sink("last")
+    forms = forms_of(graph.build())
+    assert forms["frames"].gives == "objects" and "drift.agg.rolling(of, n)" in forms["frames"].why
+    assert forms["last"].gives == "rows"
+    found: dict[str, list[Any]] = {"out": [], "last": []}
+    for item in drift.run(graph, {"rows": table(many(60))}, batch_items=7):
+        found[item.sink].append(item.payload)
+    assert found["out"] == found["last"]
+
+
 @pytest.mark.parametrize("field, value", [("n", None), ("n", 2**62), ("fare", math.nan)])
 def test_a_value_that_is_not_added_in_arrays_is_added_in_the_step(field: str, value: Any) -> None:
     rows = many(90)
