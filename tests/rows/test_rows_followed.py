@@ -47,6 +47,7 @@ KINDS = [
     drift.windows.session(gap=3),
     drift.windows.count(3),
     "running",
+    "rolling",
     "first",
     "pairs",
     "all pairs",
@@ -88,7 +89,12 @@ def graph_of(kind: Any, key: Sequence[str], tie: str | None, *, two: bool, filte
     if two:
         stream = stream.merge(graph.source("more", schema=SCHEMA, time=policy))
     some = stream.key_by(*key or ("zone",))
-    if kind == "first":
+    if kind == "rolling":
+        rolled = some.rolling(4, closed="both", n=drift.agg.count(), total=drift.agg.sum("fare"))
+        rolled.sink("out")
+        if again:
+            rolled.key_by("n").rolling(5, offset=-1, most=drift.agg.max("total")).sink("again")
+    elif kind == "first":
         some.dedup().sink("out")
     elif kind == "running":
         made = some.running(n=drift.agg.count(), total=drift.agg.sum("fare"), before=drift.agg.shift("n"))

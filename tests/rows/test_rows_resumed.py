@@ -22,6 +22,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "dedup of two": lambda rows, more: rows.key_by("zone", "n").dedup(),
     "running": lambda rows, more: rows.key_by("zone").running(n=drift.agg.count(), least=drift.agg.min("fare")),
     "shift": lambda rows, more: rows.key_by("zone").running(before=drift.agg.shift("n", 2), more=drift.agg.diff("n")),
+    "rolling": lambda rows, more: rows.key_by("zone").rolling(90, n=drift.agg.count(), total=drift.agg.sum("fare")),
     "join": lambda rows, more: rows.join(more, "zone", flat=True),
     "join of two": lambda rows, more: rows.key_by("zone", "n").join(more.key_by("zone", "n"), flat=True),
     "join within": lambda rows, more: rows.join(more, "zone", within=(30, 90), flat=True),
