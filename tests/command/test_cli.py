@@ -144,12 +144,6 @@ def test_the_digest_alone_is_on_standard_output_and_equals_the_librarys(folder: 
     assert output.decode() == library_digest(WORDS.splitlines()) + "\n"
 
 
-@pytest.mark.parametrize("engine", ["local", "reference"])
-def test_engines_give_one_digest(call: Callable[..., Result], engine: str) -> None:
-    result = call("run", "GRAPHS:graph", "--source", "words.txt", "--engine", engine, "--digest")
-    assert result.stdout == library_digest(WORDS.splitlines()) + "\n"
-
-
 def test_worker_processes_import_the_file_and_give_the_same_digest(folder: Path) -> None:
     process = started(
         folder, "run", "GRAPHS:graph", "--source", "words.txt", "--engine", "zeromq", "--workers", "2", "--digest",
