@@ -23,7 +23,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 _FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 _TESTS = [f"tests/core/test_{name}.py" for name in ("compiled", "metas_of_batches")]
-_TESTS += ["tests/rows/test_session_rows.py", "tests/rows/test_running.py", "tests/flow/test_flow_windows.py"]
+_TESTS += ["tests/rows/test_session_rows.py", "tests/rows/test_running.py", "tests/rows/test_rolled_rows.py"]
+_TESTS += ["tests/flow/test_flow_windows.py"]
 _CHOSEN = "test_compiled or test_metas or loop or bits or taken_back or by_number or numbers or added or fails"
 _ALLOCATIONS = 60  # of a call, each of which fails once
 _KINDS = [
