@@ -193,3 +193,12 @@ def test_a_generator_that_was_begun_is_read_from_there() -> None:
     graph = drift.Graph("begun")
     graph.source("s").sink("out")
     assert [item.payload for item in drift.run(graph, {"s": begun})] == [1, 2]
+
+
+def test_a_file_that_somebody_closed_is_no_empty_input(tmp_path: Path) -> None:
+    file = _lines(tmp_path)
+    file.close()
+    graph = drift.Graph("closed")
+    graph.source("s").sink("out")
+    with pytest.raises(drift.SettingsError, match="has ended, or was closed"):
+        drift.run(graph, {"s": file})
