@@ -75,10 +75,13 @@ def processor() -> Any:
 
 
 def written(folder: Path, rows: int, keys: int, batches: int) -> list[dict[str, Any]]:
-    """A file for each micro-batch, in the order of their times of change; returns the rows."""
+    """A file for each micro-batch, in the order of their times of change; returns the rows.
+
+    None is of 1970-01-01T00:00:00, where Spark's watermark begins: it would be late.
+    """
     count = rows * batches
     numbers = pl.DataFrame({"n": range(count)}).select(
-        key=pl.format("k{}", pl.col("n") * 7919 % keys), at="n", val=pl.col("n") % 100
+        key=pl.format("k{}", pl.col("n") * 7919 % keys), at=pl.col("n") + 1, val=pl.col("n") % 100
     )
     for number in range(batches):
         path = folder / f"{number:04}.parquet"
@@ -138,7 +141,8 @@ def main(rows: int, keys: int, batches: int, grow: bool) -> None:
             shown("transformWithState", took(writer.trigger(availableNow=True).start(str(folder / "spark")))),
             flush=True,
         )
-        assert {tuple(row) for row in spark.read.parquet(str(folder / "spark")).collect()} >= found
+        by_spark = {tuple(row) for row in spark.read.parquet(str(folder / "spark")).collect()}
+        assert by_spark >= found
 
 
 if __name__ == "__main__":

@@ -52,9 +52,9 @@ ENDS = {
     "resvg-py": ["tests/command/test_show.py"],
     "cryptography": ["tests/records/test_records_troubles.py", "tests/records/test_records_cli.py", "-k", "sign"],
 }
-#: Extras with which a package is installed, and what its tests need of the same version.
+#: Extras with which a package is installed, and what its tests need that fits it.
 WITH = {"psycopg": "binary", "confluent-kafka": "avro,json,protobuf,schemaregistry"}
-BESIDE = {"opentelemetry-api": ["opentelemetry-sdk"]}
+BESIDE = {"opentelemetry-api": "opentelemetry-sdk=={version}", "s3fs": "aiobotocore[boto3]"}
 TURNS = [package for package in (*TESTS, *ENDS) if package != "pyspark"]
 SHORT = ["-m", "not spark and (not long or smoke)"]
 
@@ -84,8 +84,8 @@ def environment(package: str, version: Version) -> Path:
     (own / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     name = f"{package}[{WITH[package]}]" if package in WITH else package
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--target", own]
-    names = [name, *BESIDE.get(package, ())]
-    subprocess.run([*pip, "--upgrade", *(f"{each}=={version}" for each in names)], check=True)
+    beside = [BESIDE[package].format(version=version)] if package in BESIDE else []
+    subprocess.run([*pip, "--upgrade", f"{name}=={version}", *beside], check=True)
     return folder / "bin" / "python"
 
 
