@@ -789,7 +789,7 @@ def test_nothing_is_written_over_what_is_read(call: Callable[..., Result], folde
     (folder / "link.jsonl").symlink_to("in.jsonl")
     (folder / "rows").mkdir()
     ended = call("run", "GRAPHS:made", *arguments)
-    assert ended.exit_code == 2 and ("reads" in ended.stderr or "one file" in ended.stderr)
+    assert ended.exit_code == 2 and ("reads" in ended.stderr or "both given" in ended.stderr)
     assert (folder / "in.jsonl").read_text() == '"a"\n' * 3
     assert not (folder / "out.jsonl").exists() and not list((folder / "rows").iterdir())
 
