@@ -58,6 +58,17 @@ def test_hashes_are_those_of_the_package() -> None:
         assert kernel.xxh3_128(data) == xxhash.xxh3_128_digest(data), length
 
 
+def test_hashes_of_words_of_which_one_bit_is_set_are_those_of_the_package() -> None:
+    """What is drawn has hardly a word that ends in many zeros, or begins with them."""
+    assert kernel is not None
+    for at in range(0, 1088, 8):
+        for bit in range(0, 64, 9):
+            data = bytes(at) + (1 << bit).to_bytes(8, "little") + bytes(1088 - at)
+            assert kernel.xxh64(data) == xxhash.xxh64_intdigest(data), (at, bit)
+            assert kernel.xxh3_64(data) == xxhash.xxh3_64_intdigest(data), (at, bit)
+            assert kernel.xxh3_128(data) == xxhash.xxh3_128_digest(data), (at, bit)
+
+
 @pytest.mark.long
 def test_a_million_drawn_hashes_are_those_of_the_package() -> None:
     """Mostly short ones, as metas and payloads are."""
