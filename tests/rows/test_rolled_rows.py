@@ -315,6 +315,23 @@ def test_keys_whose_rows_are_forgotten_leave_the_checkpoints() -> None:
         assert len(stored) == 1
 
 
+def test_keys_whose_rows_are_forgotten_leave_the_checkpoints_before_the_rows_leave_the_arrays() -> None:
+    """A run of many rows stays as it is while few come behind it."""
+    stage = stage_of(("zone",), (2, "right", 0), ["rows"])
+    stage.track()
+    stored: dict[Any, Any] = {}
+    for times in (range(10), [10], [11], [12]):
+        rows = [{"zone": str(time), "day": 1, "n": 1, "fare": 0.5} for time in times]
+        stage.heartbeat = stage.complete_below = global_time(times[-1] + 1, 0, 0, 0)
+        metas = Metas([global_time(time, 0, time, 0) for time in times])
+        stage.process(Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), None), {})
+        stage.fire({})
+        stage.settle(stage.heartbeat)
+        stored.update(stage.changed(stage.heartbeat))
+        stored = {each: state for each, state in stored.items() if state is not DELETED}
+        assert len(stored) == 2
+
+
 @pytest.mark.parametrize("large", [[2**53 + 3, 2**53 + 2, 2**53 + 5], [-(2**53) - 3, -(2**53) - 2, -(2**53) - 5]])
 def test_means_beyond_53_bits_are_rounded_once(large: list[int]) -> None:
     rows = [{"zone": "a", "day": 0, "n": n, "fare": 0.5} for n in large]
