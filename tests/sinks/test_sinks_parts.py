@@ -288,6 +288,7 @@ def test_a_part_that_cannot_be_moved_is_not_written_again_beside_it(tmp_path: Pa
     with pytest.raises(SinkError, match=r"positions 5 to 8: .*exists"):
         write(sink, 5, 9)
     sink.close()
+    assert rows_in(tmp_path) == [(0, "2013-01-01")], "of what was begun, and not twice"
     (tmp_path / "day=2013-01-02").unlink()
     again = opened(sinks.parquet(tmp_path, part_items=8, partition_by="day"), (5, committed))
     assert again.committed_position() == 4
