@@ -22,9 +22,9 @@ from drift.parent import Parent
 from drift.purity import PurityCheck
 from drift.sources.base import as_rows
 from drift.testing.calls import answered
-from drift.testing.case import as_json, check_case, load_case, write_report
-from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
-from drift.testing.purity import check_purity, save_impure, smallest, together
+from drift.testing.case import as_json, check_case, load_case, not_failing, write_report
+from drift.testing.check import IMPURE, OF_TEST, Case, Result, in_order, reference
+from drift.testing.purity import check_purity, impure_result, save_impure, smallest, together
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
@@ -212,10 +212,10 @@ def _impure_report(case: Case, error: ImpureStep, cases: str | None) -> SeedRepo
     lines = [str(error), "", "the smallest input found"]
     for name, payloads in case.inputs.items():
         lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
-    path, again = save_impure(case, cases)
-    case_as_json = as_json(check(case)) if path is not None else None
+    path, again = save_impure(case, error, cases)
+    case_as_json = as_json(impure_result(case, error)) if path is not None else None
     return SeedReport(
-        "an impure step",
+        IMPURE,
         "\n".join([*lines, "", *again]),
         str(path) if path else None,
         case_as_json,
@@ -233,7 +233,7 @@ def _run_case(setup: Setup, path: str) -> SeedReport:
                 return _impure_report(*smallest(purity, case, error), setup.cases)
     result = check_case(case)
     if result.failure is None:
-        return SeedReport("", "the case does not fail any more")
+        return SeedReport("", not_failing(case))
     if result.failure.what == OF_TEST:
         return SeedReport(OF_TEST, f"{case.test}: {result.failure.message}", path, as_json(result))
     small = shrunk(result, items=False)

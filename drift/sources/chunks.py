@@ -59,7 +59,7 @@ class Lines:
 
     Args:
         encoding: None for bytes.
-        universal: whether "\r" ends a line as well.
+        universal: whether "\\r" ends a line as well.
         line_max: of a line, in bytes without its newline.
         at_once: how many chunks are read at once.
     """
@@ -247,7 +247,7 @@ class File:
         return data[end:]
 
     def _cut(self, data: bytes) -> int | None:
-        """The end of the last line that ends in the data; 0 if it is a "\r" before them; None if no line ends."""
+        """The end of the last line that ends in the data; 0 if it is a "\\r" before them; None if no line ends."""
         cut = data.rfind(b"\n") + 1
         if self.lines.universal:  # a last "\r" may be half of "\r\n"
             cut = max(cut, data.rfind(b"\r", 0, -1) + 1)

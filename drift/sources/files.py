@@ -63,7 +63,7 @@ def text(
 
     Args:
         path: a plain or a gzip file, its URL such as s3://BUCKET/NAME (extra `cloud`), or "-" for standard input.
-            "\n", "\r\n" and "\r" end a line.
+            "\\n", "\\r\\n" and "\\r" end a line.
         encoding: as for `open`; the default is UTF-8 with or without a byte order mark.
         line_max: bytes of a line; a longer one is an InputError, or is diverted, as its first 1,000 bytes. A source
             takes a few times as much memory at most, also for a gzip file that unpacks to more.

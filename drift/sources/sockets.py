@@ -31,7 +31,7 @@ def tcp_lines(
     line_bytes_max: int = 1 << 20,
     connections_max: int = 64,
 ) -> TcpLines:
-    """Each line received over TCP is a payload: UTF-8, ended by a newline (or by "\r\n"), which is removed.
+    """Each line received over TCP is a payload: UTF-8, ended by a newline (or by "\\r\\n"), which is removed.
 
     The socket listens from this call on; its `address` and `port` are known at once.
 

@@ -26,7 +26,7 @@ from drift.calling.asks import calls_of
 from drift.load import load_dataflow, load_object
 from drift.streams import Graph
 from drift.testing.calls import TestAnswers, answered
-from drift.testing.check import Case, Result, check, in_order
+from drift.testing.check import IMPURE, Case, Result, check, in_order
 from drift.testing.report import in_words, report
 from drift.testing.schedule import Schedule
 from drift_graph.canonical import NoCanonicalForm, stored
@@ -69,7 +69,7 @@ class _Failure(msgspec.Struct):
 
 
 class _CaseFile(msgspec.Struct):
-    """A case file; its calls are None if there are none, and `in_words` and `failure` are for people."""
+    """A case file; its calls are None if there are none, and `in_words` and the message of `failure` are for people."""
 
     graph: _Graph
     inputs: dict[str, list[_StoredValue]]
@@ -136,6 +136,16 @@ def _stored_value(value: Any, source: str) -> _StoredValue:
         raise SettingsError(f"a payload of {source!r} cannot be stored in a file: {none}") from None
 
 
+def not_failing(case: Case) -> str:
+    """What is said of a case from a file that did not fail when it was run again."""
+    if not case.has_impure:
+        return "the case does not fail any more"
+    return (
+        "the case does not fail: its step is pure now, or what it gives depends on what it was called with before, as "
+        "numbers by order of arrival do, and this input alone does not show it; run the test that found it"
+    )
+
+
 def save_case(result: Result, folder: Path | str | None = None) -> Path:
     """Write a failed case; equal cases share one file.
 
@@ -171,7 +181,7 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
     else:
         raise SettingsError(
             f"{path} does not say where graph {case_file.graph.name!r} is found, because no name in a module "
-            f"stands for it; pass it: drift.testing.run_case({str(path)!r}, graph)"
+            f"stands for it; pass it: drift.testing.rerun({str(path)!r}, graph)"
         )
     functions = [function for operator in dataflow.operators if (function := function_of(operator))]
     functions += [source.time.functions["time"] for source in dataflow.sources if source.time.reads_payloads]
@@ -189,7 +199,8 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
     }
     dataflow = answered(dataflow, answers)
     test = _located_target(case_file.graph.test, path)
-    return Case(dataflow, in_order(dataflow, inputs), case_file.schedule, target, test)
+    has_impure = case_file.failure is not None and case_file.failure.what == IMPURE
+    return Case(dataflow, in_order(dataflow, inputs), case_file.schedule, target, test, has_impure)
 
 
 def _stub(dataflow: Dataflow, call: str, target: str, path: Path) -> Callable[..., Any]:
@@ -238,7 +249,7 @@ def _located_target(target: str, case_file: Path) -> str:
 
 
 def run_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Result:
-    """Run a case file again.
+    """Run a case file again, without a check whether steps are pure; `rerun` has that, too.
 
     Returns:
         The result; its `failure` is None if the case does not fail any more.
@@ -271,7 +282,7 @@ def check_case(case: Case) -> Result:
 def line_again(path: Path, target: str) -> str:
     """The code or command that runs a case file again."""
     if not target:
-        return f"drift.testing.run_case({str(path)!r}, graph)"
+        return f"drift.testing.rerun({str(path)!r}, graph)"
     return f"drift simulate --case {quote(str(path))}"
 
 

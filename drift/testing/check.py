@@ -40,6 +40,7 @@ from drift_graph.times import Arrived, SourceMachine
 
 #: The failure of a run that agrees with the reference, but fails an assertion of the test under `deterministic`.
 OF_TEST = "the test's own words"
+IMPURE = "an impure step"
 
 
 class NotDeterministic(AssertionError):
@@ -87,6 +88,7 @@ class Case:
         schedule: of the run.
         target: of the graph, "module:name" or "file.py:name"; "" if it is not known.
         test: "file.py:name" of the test under `deterministic` whose assertion failed; "" if the run itself is wrong.
+        has_impure: whether a step was found impure in it.
     """
 
     dataflow: Dataflow
@@ -94,6 +96,7 @@ class Case:
     schedule: Schedule
     target: str = ""
     test: str = ""
+    has_impure: bool = False
 
     @property
     def item_count(self) -> int:

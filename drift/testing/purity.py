@@ -10,7 +10,7 @@ from drift.calling.asks import calls_of, with_functions
 from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import case_lines, check_case, load_case, write_report
-from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
+from drift.testing.check import IMPURE, OF_TEST, Case, Failure, Result, check, in_order, reference
 from drift.testing.logics import check_batches
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
@@ -57,9 +57,14 @@ def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, 
     return case, error
 
 
-def save_impure(case: Case, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
+def save_impure(case: Case, error: ImpureStep, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
     """The file of a case with an impure step, and lines that say how to run it again."""
-    return case_lines(check(case), folder)
+    return case_lines(impure_result(case, error), folder)
+
+
+def impure_result(case: Case, error: ImpureStep) -> Result:
+    """The result of a case in which a step was found impure."""
+    return replace(check(case), failure=Failure(IMPURE, str(error)))
 
 
 def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bool = True) -> Result:

@@ -116,6 +116,24 @@ def test_the_least_seed_that_fails_is_reported_and_its_case_outlives_the_mending
     assert simulate(tmp_path, *source, "--seed", seed).stdout.startswith(f"seed {seed} does not fail: ")
 
 
+def test_a_case_that_shows_an_impure_step_only_after_other_calls_is_not_called_mended(tmp_path: Path) -> None:
+    (tmp_path / "numbered.py").write_text(
+        "import drift\n\nnumbers = {}\n"
+        "def numbered(word):\n    return word, numbers.setdefault(word, len(numbers))\n\n"
+        "graph = drift.Graph('numbered')\ngraph.source('words').map(numbered).sink('out')\n"
+    )
+    (tmp_path / "words.txt").write_text("a\nb\nc\n")
+    found = simulate(tmp_path, "numbered.py:graph", "--source", "words.txt", "--seed", "0")
+    assert found.returncode == 4, found.stderr
+    path = found.stderr.split("case file     ")[1].split("\n")[0]
+    case = json.loads((tmp_path / path).read_text())
+    assert case["failure"]["what"] == "an impure step"
+    del case["inputs"]["words"][1:]
+    (tmp_path / path).write_text(json.dumps(case))
+    again = simulate(tmp_path, "--case", path)
+    assert again.returncode == 0 and "depends on what it was called with before" in again.stdout
+
+
 def test_an_impure_step_is_reported_with_the_smallest_input(tmp_path: Path) -> None:
     (tmp_path / "test_news.py").write_text(IMPURE)
     done = simulate(tmp_path, "test_news.py:test_news", "--processes", "1")

@@ -230,7 +230,7 @@ def test_a_case_whose_graph_has_no_name_needs_it_passed(narrow_windows: None) ->
     local.source("in", time=drift.EventTime(time_of, lateness=5)).group(parity, 3).sink("out")
     result = next(result for result in map(drift.testing.Seeds(local, {"in": rows}).run, range(500)) if result.failure)
     text, path = drift.testing.write_report(drift.testing.shrunk(result))
-    assert path is not None and f"drift.testing.run_case({str(path)!r}, graph)" in text
+    assert path is not None and f"drift.testing.rerun({str(path)!r}, graph)" in text
     with pytest.raises(drift.SettingsError, match="pass it"):
         drift.testing.run_case(path)
     assert drift.testing.run_case(path, local).failure is not None
