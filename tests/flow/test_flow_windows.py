@@ -15,7 +15,7 @@ import flows
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import noisy
 from test_state import check_goes_on
@@ -100,6 +100,7 @@ def in_output_order(expected: list[Row]) -> list[Row]:
 
 
 @given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15), st.sampled_from(get_args(Closed)))
+@example([(0, 1, 7), (4, 2, 7), (5, 3, 7)], True, 4, 0, "both")
 @settings(max_examples=16)
 def test_tumbling_windows_have_the_items_of_their_time(
     items: list[flows.Timed], keyed: bool, size: int, offset: int, closed: Any
