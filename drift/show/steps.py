@@ -13,6 +13,8 @@ from pathlib import Path
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator, Source
 
+_WORDS_MAX = 100  # characters of what an operator does
+
 
 @dataclass(frozen=True)
 class DeclaredStep:
@@ -67,8 +69,9 @@ def flow_order(dataflow: Dataflow) -> list[str]:
 
 
 def what_it_does(operator: Operator) -> str:
-    """A few words on an operator: for a source its policy, for a sink its kind."""
-    return operator.label.strip()
+    """A few words on an operator: of a source its policy, of a sink its kind; expressions as Polars shows them."""
+    expressions = getattr(getattr(operator, "function", None), "text", "")
+    return cut(f"{operator.label.strip()}: {expressions}", _WORDS_MAX) if expressions else operator.label.strip()
 
 
 def rank_label(dataflow: Dataflow, operator: Operator) -> str:

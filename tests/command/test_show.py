@@ -42,6 +42,16 @@ def diamond() -> drift.Dataflow:
     return graph.build()
 
 
+def test_expressions_are_shown_as_they_were_written() -> None:
+    pl = pytest.importorskip("polars")
+    graph = drift.Graph("dear")
+    fares = graph.source("fares", schema={"fare": float}).filter(pl.col("fare") > 20)
+    fares.with_columns(tip=pl.col("fare") * 0.15).sink("out")
+    lines = as_text(graph.build()).splitlines()
+    assert any(line.startswith("filter ") and 'col("fare")) > ' in line for line in lines)
+    assert any(line.startswith("with_columns ") and 'alias("tip")' in line for line in lines)
+
+
 def loop_in_a_loop() -> drift.Dataflow:
     graph = drift.Graph("a loop in a loop")
     outer, inner = graph.feedback("outer"), graph.feedback("inner")
