@@ -19,8 +19,8 @@ from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.trace import Input
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case
-from drift.testing.check import Case, ComparedItem, Failure, Result, check, in_order, reference
-from drift.testing.purity import check_purity, impure_result, smallest
+from drift.testing.check import IMPURE, Case, ComparedItem, Failure, Result, check, in_order, reference
+from drift.testing.purity import check_purity, smallest
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
 from drift_graph.canonical import canonical
@@ -136,7 +136,9 @@ def _impure(case: Case, step: str) -> Result | None:
             if error.step != step:
                 return None
             case, error = smallest(purity, case, error)
-            return impure_result(case, error)
+            result = check(case)
+            result.failure = Failure(IMPURE, str(error))
+            return result
     return None
 
 

@@ -63,8 +63,10 @@ def save_impure(case: Case, error: ImpureStep, folder: Path | str | None = None)
 
 
 def impure_result(case: Case, error: ImpureStep) -> Result:
-    """The result of a case in which a step was found impure."""
-    return replace(check(case), failure=Failure(IMPURE, str(error)))
+    """The result of a case in which a step was found impure; what the step gave, which chance may have a part in, is no
+    part of it: equal cases have one file.
+    """
+    return replace(check(case), failure=Failure(IMPURE, f"step {error.step!r} is not pure"))
 
 
 def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bool = True) -> Result:
