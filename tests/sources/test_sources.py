@@ -163,28 +163,27 @@ def _lines(tmp_path: Path) -> Any:
     return (tmp_path / "rows.csv").open()
 
 
-READ_ONCE: dict[str, Callable[[Path], Any]] = {
-    "a generator": lambda folder: (n for n in (1, 2)),
-    "a reader of Arrow": lambda folder: pyarrow.table({"k": [1, 2]}).to_reader(),
-    "an open file": _lines,
-    "rows of CSV": lambda folder: csv.DictReader(_lines(folder)),
-    "a live generator": lambda folder: sources.live(n for n in (1, 2)),
+READ_ONCE: dict[str, Callable[[Any], Any]] = {  # of an open file
+    "a generator": lambda file: (n for n in (1, 2)),
+    "a reader of Arrow": lambda file: pyarrow.table({"k": [1, 2]}).to_reader(),
+    "an open file": lambda file: file,
+    "rows of CSV": csv.DictReader,
+    "a live generator": lambda file: sources.live(n for n in (1, 2)),
 }
 
 
 @pytest.mark.parametrize("what", READ_ONCE)
 @pytest.mark.parametrize("engine", ["local", "reference"])
 def test_what_can_be_read_once_is_no_empty_input_of_another_run(what: str, engine: str, tmp_path: Path) -> None:
-    once = READ_ONCE[what](tmp_path)
-
-    def run() -> list[Any]:
-        graph = drift.Graph("once")
-        graph.source("s").sink("out")
-        return list(drift.run(graph, {"s": once}, engine=engine))
-
-    assert run()
-    with pytest.raises(drift.SettingsError, match=r"source 's' is given a .* that has ended, or was closed: it can be"):
-        run()
+    graph = drift.Graph("once")
+    graph.source("s").sink("out")
+    with _lines(tmp_path) as file:
+        once = READ_ONCE[what](file)
+        assert list(drift.run(graph, {"s": once}, engine=engine))
+        with pytest.raises(
+            drift.SettingsError, match=r"source 's' is given a .* that has ended, or was closed: it can"
+        ):
+            list(drift.run(graph, {"s": once}, engine=engine))
 
 
 def test_a_generator_that_was_begun_is_read_from_there() -> None:
