@@ -72,10 +72,12 @@ class IterableReader:
         self._mark = ""  # of the last item, once it was asked for
         self._content = ContentOfItems()  # of all items, if it was asked for behind each batch
         self._unmarked: list[Any] = []  # the last batch until then
+        self._closes = self._repeatable  # then the iterator is its own; another one once it is read
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
+        self._closes = True
         batch: list[Any] = []
         sampled = self._last
         room_bytes = BATCH_BYTES
@@ -140,6 +142,7 @@ class IterableReader:
         return ()
 
     def close(self) -> None:
+        """Close an iterator that was read; one of a run that was refused before is its owner's, whole."""
         close = getattr(self._iterator, "close", None)
-        if close is not None:
+        if close is not None and self._closes:
             close()

@@ -186,6 +186,15 @@ def test_what_can_be_read_once_is_no_empty_input_of_another_run(what: str, engin
             list(drift.run(graph, {"s": once}, engine=engine))
 
 
+def test_a_generator_of_a_run_that_was_refused_is_whole(tmp_path: Path) -> None:
+    graph = drift.Graph("refused")
+    graph.source("s").sink("out")
+    once = (n for n in range(3))
+    with pytest.raises(drift.DriftError):
+        drift.run(graph, {"s": once}, state=drift.Checkpoints(tmp_path, from_checkpoint=7)).finish()
+    assert [item.payload for item in drift.run(graph, {"s": once})] == [0, 1, 2]
+
+
 def test_a_generator_that_was_begun_is_read_from_there() -> None:
     begun = (n for n in range(3))
     next(begun)
