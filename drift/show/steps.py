@@ -6,14 +6,21 @@ branch.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from drift_graph.functions import name_of
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator, Source
 
 _WORDS_MAX = 100  # characters of what an operator does
+_SAID = ("key", "initial")  # fields of functions that the step's name says, or that are what nothing was added to
+_ENDING, _CAPITAL = re.compile("(Item|Step)$"), re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,38 @@ def what_it_does(operator: Operator) -> str:
     """A few words on an operator: of a source its policy, of a sink its kind; expressions as Polars shows them."""
     expressions = getattr(getattr(operator, "function", None), "text", "")
     return cut(f"{operator.label.strip()}: {expressions}", _WORDS_MAX) if expressions else operator.label.strip()
+
+
+def what_was_written(step: DeclaredStep) -> str:
+    """A few words on a step of several operators: its windows, aggregates and lengths, or its function."""
+    for operator in step.operators:
+        function = getattr(operator, "function", None)
+        process = getattr(function, "process", None)
+        made = process.on_item if process is not None else getattr(function, "step", None)
+        if made is not None:
+            return cut(_in_words(made), _WORDS_MAX)
+    return ""
+
+
+def _in_words(value: Any) -> str:
+    """A function of drift by name and fields, as `tumbling(mean=mean(delay), size=60000)`; another one by name."""
+    path = getattr(value, "path", None)
+    if isinstance(path, str) and type(value).__name__ == "Field":
+        return path
+    if not isinstance(value, msgspec.Struct):
+        return name_of(value) if callable(value) else repr(value)
+    names, parts = getattr(value, "names", None), getattr(value, "parts", None) or getattr(value, "aggregates", None)
+    if names is not None and parts is not None:
+        return ", ".join(f"{name}={_in_words(part)}" for name, part in zip(names, parts))
+    words = []
+    for name in value.__struct_fields__:
+        field = getattr(value, name)
+        if name in _SAID or not (any(field) if isinstance(field, tuple) else field):
+            continue
+        is_inner = isinstance(field, msgspec.Struct) or name == "user_function"
+        words.append(_in_words(field) if is_inner else f"{name}={_in_words(field)}")
+    name = _CAPITAL.sub(" ", _ENDING.sub("", type(value).__name__.strip("_"))).lower()
+    return f"{name}({', '.join(words)})"
 
 
 def rank_label(dataflow: Dataflow, operator: Operator) -> str:

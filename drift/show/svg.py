@@ -18,7 +18,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from drift.show.steps import DeclaredStep, columns_of, cut, short_location, steps_of, what_it_does
+from drift.show.steps import DeclaredStep, columns_of, cut, short_location, steps_of, what_it_does, what_was_written
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Edge
@@ -221,6 +221,8 @@ def _part_of(step: DeclaredStep) -> _Part:
     kinds = {each.kind for each in step.operators}
     kind = next(each for each in ("source", "sink", "group", "map") if each in kinds)
     inside = [f"{step.short_name(each)}: {what_it_does(each)}" for each in step.operators]
-    does = f"{len(inside)} operators" if step.is_sugar else what_it_does(step.operators[0])
+    does = what_it_does(step.operators[0])
+    if step.is_sugar:
+        does = what_was_written(step) or f"{len(inside)} operators"
     texts = [cut(text, _CHARACTERS_MAX) for text in (step.name, does, short_location(step.where))]
     return _Part(step.name, kind, texts, [step.name, *inside, short_location(step.where, full=True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drift.show.steps import DeclaredStep, columns_of, short_location, steps_of, what_it_does
+from drift.show.steps import DeclaredStep, columns_of, short_location, steps_of, what_it_does, what_was_written
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
 
@@ -16,7 +16,7 @@ def as_text(dataflow: Dataflow) -> str:
     for step in steps:
         location = short_location(step.where, full=True)
         if step.is_sugar:
-            rows.append((step.name, f"{len(step.operators)} operators:", "", location, ""))
+            rows.append((step.name, what_was_written(step) or f"{len(step.operators)} operators:", "", location, ""))
             rows += [(f"  {step.short_name(each)}", *_cells(dataflow, step, each, "")) for each in step.operators]
         else:
             rows.append((step.name, *_cells(dataflow, step, step.operators[0], location)))
