@@ -8,7 +8,7 @@ from typing import Any
 
 import flows
 import pytest
-from test_nodes import batches, fed
+from test_nodes import batches, fed, items
 
 import drift
 from drift.engines.simulated.simulation import Simulation
@@ -338,10 +338,6 @@ def test_nor_what_ends_together_though_a_notice_knows_nothing_of_it(count: int) 
     assert receivers.table.minimal_time == END_OF_TIME
 
 
-def items(given: list[Batch]) -> int:
-    return sum(len(columns.metas) for each in given for _, columns in each.parts)
-
-
 def takes_all_at_this_pace(node: WorkerNode, fed: list[Batch]) -> None:
     receivers = Receivers(node, fed)
     most = workers._AHEAD_BYTES_MAX + workers._MADE_MAX + FIRST_ITEMS * MEGABYTE
@@ -350,7 +346,7 @@ def takes_all_at_this_pace(node: WorkerNode, fed: list[Batch]) -> None:
     while more := receivers.take():
         assert made_of(more) <= most
         arrived, times = [*arrived, *more], times + 1
-    assert items(batches(arrived)) == items(fed) and times > 3
+    assert items(arrived) == sum(len(columns.metas) for each in fed for _, columns in each.parts) and times > 3
     assert receivers.table.minimal_time == END_OF_TIME
 
 

@@ -1,4 +1,4 @@
-"""What the nodes of a run decide, turn by turn: credit, and where a run breaks off."""
+"""What the nodes of a run decide, turn by turn: credit, gathering, where a run breaks off."""
 
 from __future__ import annotations
 
@@ -55,8 +55,12 @@ def batches(sends: list[Send]) -> list[Batch]:
     return [send.message for send in sends if isinstance(send.message, Batch)]
 
 
-def notice(batches: int, in_flight: bytes = END_OF_TIME, time: bytes = BEGINNING) -> MinimalTime:
-    return MinimalTime(time, in_flight, 0, batches, BEGINNING)
+def items(sends: list[Send]) -> int:
+    return sum(len(columns.metas) for batch in batches(sends) for _, columns in batch.parts)
+
+
+def notice(batches: int, in_flight: bytes = END_OF_TIME, time: bytes = BEGINNING, tombstones: int = 0) -> MinimalTime:
+    return MinimalTime(time, in_flight, 0, batches, BEGINNING, tombstones)
 
 
 def test_so_many_batches_are_on_their_way_and_no_more_until_a_notice_that_knows_of_them() -> None:
@@ -76,6 +80,31 @@ def test_so_many_batches_are_on_their_way_and_no_more_until_a_notice_that_knows_
     node.turn([notice(4, granules[3])], 0.0)
     assert node.may_read()
     assert not node.may_read(stuck=True)
+
+
+def test_batches_are_gathered_where_most_is_taken_back_and_not_where_little_is() -> None:
+    node, intake = feeding(batch_items=20)
+    sizes: list[int] = []
+    tombstones = 0
+    for start in range(2000, 0, -20):  # each before the last
+        sent = items(fed(node, intake, range(start, start + 20)))
+        if sent:
+            sizes.append(sent)
+            tombstones += 2 * sent
+            node.turn([notice(len(sizes), tombstones=tombstones)], 0.0)
+    assert sizes == [20, 20, 40, 80, 160, 320, 640]
+    assert items(fed(node, intake, [3])) == 0
+    assert items(fed(node, intake, None)) == 721  # the end is not waited for
+
+
+def test_where_nothing_is_taken_back_any_more_nothing_is_gathered_any_more() -> None:
+    node, intake = feeding(batch_items=20)
+    tombstones = 0
+    for number in range(1, 9):
+        sent = items(fed(node, intake, range(20 * number, 20 * number + 20)))
+        assert sent == (0 if number in (4, 5) else 60 if number == 6 else 20)
+        tombstones += 40 if number == 3 else 0
+        node.turn([notice(node._batches, tombstones=tombstones)], 0.0)
 
 
 def test_a_run_breaks_off_where_all_below_the_error_is_through_and_reports_how_far_that_is() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from drift.machines.maps import Ports
 from drift.machines.nodes.checkpointing import PRICE, PRICE_LIVE, PRICE_WITH_TIME
+from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed, Intake
 from drift.machines.nodes.links import least_time
 from drift.machines.nodes.messages import (
@@ -94,7 +95,7 @@ class FeedNode(Node):
         self._intake = intake
         self._ledger = Ledger(CALLER_NUMBER)
         self._router = Router(plan, workers)
-        self._waiting: list[Fed] = []  # until there is room
+        self._gathering = Gathering(intake)
         self._paced = needs_pace(plan, workers)
         self._turn_items = turn_items
         self._batches_ahead_max = batches_ahead_max or _BATCHES_AHEAD_MAX * (workers + 1)
@@ -107,9 +108,10 @@ class FeedNode(Node):
             intake.policy.begin(1)
         self._heartbeats = [BEGINNING] * len(intake.machines)  # the last sent, by source
         self._sent: list[tuple[int, bytes]] = []  # number and granule of batches that may not be processed yet
-        self._batches = 0
+        self._batches = self._items = 0
         self._mapper, self._mapped = 0, 0  # the worker whose turn it is to map, and the items it has got in its turn
         self._timed = 0, 0.0  # items that workers had mapped, and how long that took, at the last notice
+        self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
         self._breaks_off = False
         self._replaced = Rewind(0, BEGINNING, BEGINNING, [])
         self._again: deque[Fed] = deque()  # to be fed again
@@ -124,13 +126,12 @@ class FeedNode(Node):
 
     def feed(self, fed: list[Fed], *, stuck: bool = False) -> list[Send]:
         """Add what the sources gave, if anything; returns the messages for items that are fed now."""
-        self._waiting += fed
+        self._gathering.add(fed)
         sends: list[Send] = []
         while self._again and self._room(stuck):
             sends += self._feed(self._again.popleft())
-        if not self._again and self._room(stuck):
-            waiting, self._waiting = self._waiting, []
-            for each in waiting:
+        if not self._again and self._room(stuck) and self._gathering.is_due(self.minimal_time, more=bool(fed)):
+            for each in self._gathering.take():
                 sends += self._feed(each)
         return sends + self._end()
 
@@ -242,7 +243,7 @@ class FeedNode(Node):
         self._restored_at = order.checkpoint
         self._ledger = Ledger(CALLER_NUMBER, order.generation)
         self._heartbeats = [order.checkpoint] * len(self._heartbeats)
-        self._sent, self._batches, self._timed = [], 0, (0, 0.0)
+        self._sent, self._batches, self._items, self._learned, self._timed = [], 0, 0, (0, 0, 0), (0, 0.0)
         if self._paced:
             self._intake.policy.pace(1)
         self._breaks_off, self.error = False, None
@@ -275,6 +276,7 @@ class FeedNode(Node):
                 sends.append(Send(receiver, batches[-1], logged))
             if batches:
                 self._batches += 1
+                self._items += len(arrived.metas)
                 self._sent.append((self._batches, granule))
         self._heartbeats[rank] = arrived.heartbeat
         if self.rewind_log is not None:
@@ -314,12 +316,17 @@ class FeedNode(Node):
             items, took_s = notice.mapped_items - self._timed[0], notice.mapped_s - self._timed[1]
             self._intake.policy.learn(items, 0, took_s=took_s)
             self._timed = notice.mapped_items, notice.mapped_s
+        batches, items, tombstones = self._learned
+        through = self._sent[0][0] - 1 if self._sent else self._batches
+        if through > batches and not self._paced:  # all corrections of what was fed until the last time are known
+            self._gathering.learn(self._items - items, notice.tombstones - tombstones)
+            self._learned = self._batches, self._items, notice.tombstones
 
     def _end(self) -> list[Send]:
         """Break off, if the input has ended with an error and all items below it are processed."""
         if self.halted or self._again or self._restored_at != BEGINNING:
             return []
-        settled = not self._waiting and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)
+        settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)
         if self._breaks_off or self.error is not None or not settled:
             return []
         self.error = self._intake.error or self._intake.out_of_credit(self.minimal_time)
