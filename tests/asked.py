@@ -26,6 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from waiting import command_of
+
 import drift
 from drift.calling.asks import key_of
 from drift.segments.answers import AnswerLog
@@ -168,10 +170,12 @@ class Killed:
     def kill_worker(self, chosen: Random) -> bool:
         """One of its workers; returns whether there was one."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        workers = [int(child) for child in children if b"worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
-        if workers:
+        workers = [int(child) for child in children if b"worker" in command_of(child)]
+        try:
             os.kill(chosen.choice(workers), signal.SIGKILL)
-        return bool(workers)
+        except (IndexError, ProcessLookupError):  # none is there, or it has ended meanwhile
+            return False
+        return True
 
 
 def check(folder: Path, service: Service, deaths: Iterable[Collection[str]]) -> None:

@@ -17,6 +17,14 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
+def command_of(process: int | str) -> bytes:
+    """The command line of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def processes_with(mark: str) -> list[str]:
     """The command lines of the processes that carry a mark in their environment."""
     found = []

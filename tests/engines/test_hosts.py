@@ -16,7 +16,7 @@ import pytest
 import zmq
 from networks import KINDS, Namespaces, Network, network
 from test_recovery import ITEMS, acted, expected, run_of
-from waiting import HANG_S, wait_until
+from waiting import HANG_S, command_of, wait_until
 
 import drift
 from drift.engines.zeromq.hosts import Hosts
@@ -115,7 +115,7 @@ def at_work(net: Network) -> list[int]:
     return [
         machine
         for machine in net.workers
-        if any(b"drift worker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_of(net, machine))
+        if any(b"drift worker" in command_of(pid) for pid in processes_of(net, machine))
     ]
 
 
