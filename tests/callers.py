@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 from unittest import mock
 
-from drift.running import made_run
+import drift
 from drift.running.runs import Run
 from drift.state.run_checkpoints import Checkpoints
 from drift.state.store import Store
@@ -87,7 +87,7 @@ def visited(
     given: list[Item[Any]] = []
     with written_at_once():
         checkpoints = replace(checkpoints, every_items=visit.every_items, every_s=10**6)
-        run = made_run(dataflow, sources, state=checkpoints, batch_items=visit.batch_items, **more)
+        run = drift.run(dataflow, sources, state=checkpoints, batch_items=visit.batch_items, **more)
         begin = 0 if run.resumed_from is None else run.resumed_from.output.position
         is_complete = True
         try:
@@ -121,7 +121,7 @@ def check_visits(
     Raises:
         AssertionError: an item is missed, or comes again though it lies below the checkpoint.
     """
-    whole = list(made_run(dataflow, sources, **more))
+    whole = list(drift.run(dataflow, sources, **more))
     last = Visit("loop", "break", len(whole) + 1, 7, 3)
     done: list[Visited] = []
     taken = 0  # all output below it was taken

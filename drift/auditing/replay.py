@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -23,7 +24,7 @@ from drift.records.describe import MAIN
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.records.format import MANIFEST, Manifest, RecordEdited, hash_of
 from drift.records.reader import Record
-from drift.running import Run, kind_of_engine, made_run
+from drift.running import Run, made_run
 from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.streams import Graph
 from drift_graph import errors
@@ -79,7 +80,6 @@ def replay(
         RecordError: the record cannot be read, or its input was changed.
         SettingsError, GraphError: at once.
     """
-    kind_of_engine(engine).settings_of(more)
     record = path if isinstance(path, Record) else Record(path, classes)
     if until is not None and (type(until) is not int or until < 0):
         raise SettingsError(f"until={until!r} is not a position, an int of 0 or more")
@@ -97,30 +97,30 @@ def replay(
     return replayed(
         record,
         dataflow,
+        {"workers": workers, **more},
         engine=engine,
-        workers=workers,
         until=until,
         paced=pace == "recorded",
         sinks=sinks,
         on_late=on_late,
         calls=calls,
-        **more,
     )
 
 
 def replayed(
     record: Record,
     dataflow: Dataflow,
+    settings: Mapping[str, Any] = MappingProxyType({}),
     *,
+    engine: str | EngineKind = "local",
     until: int | None = None,
     paced: bool = False,
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
     calls: Calls = "replay",
     answered: AnswersOfRun | None = None,
-    **settings: Any,
 ) -> Run:
-    """`replay` for an open record and a graph, without comparisons."""
+    """`replay` for an open record and a graph, without comparisons; `settings` are the engine's."""
     known = classes_for(record, dataflow)
     check_sources(record, dataflow)
 
@@ -136,10 +136,19 @@ def replayed(
             record=record.with_classes(known),
         )
 
-    settings.setdefault("digest", record.manifest.algorithm)
+    settings = {"digest": record.manifest.algorithm, **settings}
     answered = answered or answers_of(record.with_classes(known), may_ask=calls != "replay")
     return made_run(
-        dataflow, {}, feed=feed, until=until, sinks=sinks, on_late=on_late, calls=calls, answered=answered, **settings
+        dataflow,
+        {},
+        settings,
+        engine=engine,
+        feed=feed,
+        until=until,
+        sinks=sinks,
+        on_late=on_late,
+        calls=calls,
+        answered=answered,
     )
 
 

@@ -83,26 +83,24 @@ def check_versions(record: Record) -> Check:
     return Check("reproduced", what, "the manifest", result, found, detail={"versions": differ})
 
 
-def check_run(
-    record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry = NO_INQUIRY, **settings: Any
-) -> Check:
+def check_run(record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry = NO_INQUIRY) -> Check:
     """Run the record's input on an engine and compare."""
     started = time.perf_counter()
     what = f"engine {engine}" + (f", {workers} workers" if engine_kind(engine).has("workers") else "")
     reading = record.with_classes(classes_for(record, dataflow))
     there = engine_kind(engine).output_is_elsewhere
-    found = _compared_there(reading, dataflow, engine, settings) if there else None
+    found = _compared_there(reading, dataflow, engine) if there else None
     if found is None:
-        run = replayed(reading, dataflow, engine=engine, workers=workers, on_late=_ignored, **settings)
+        run = replayed(reading, dataflow, {"workers": workers}, engine=engine, on_late=_ignored)
         found = compared(reading, run)
     return _check(what, reading, dataflow, found, time.perf_counter() - started, inquiry)
 
 
-def _compared_there(record: Record, dataflow: Dataflow, engine: str, settings: dict[str, Any]) -> Comparison | None:
+def _compared_there(record: Record, dataflow: Dataflow, engine: str) -> Comparison | None:
     """The comparison if the digests are equal, where the engine computes them in its tasks; else None."""
     if record.manifest.outcome.state != "finished":
         return None
-    run = replayed(record, dataflow, engine=engine, on_late=_ignored, **settings)
+    run = replayed(record, dataflow, engine=engine, on_late=_ignored)
     try:
         report = run.finish()
     except DriftError:

@@ -22,7 +22,7 @@ from drift_graph.meta import END, is_later
 
 _PARENTS_SHOWN = 6
 _STYLES = {"failure": "red", "state": "yellow", "input": "green", "output": "bold"}
-WIDTH = 1_000_000
+_WIDTH = 1_000_000
 CHARACTERS_MAX = 120  # of a payload
 
 
@@ -58,15 +58,20 @@ def as_text(lineage: Lineage) -> str:
 
 def print_tree(lineage: Lineage) -> None:
     """To standard output; an item a line if that is not a terminal."""
+    print(_text_of(lambda console: console.print(as_tree(lineage)), console_of_output()))
+
+
+def console_of_output() -> Console:
+    """Standard output; as wide as its lines if that is not a terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = WIDTH
-    print(_text_of(lambda console: console.print(as_tree(lineage)), console))
+        console.width = _WIDTH
+    return console
 
 
 def plain_text(printed: Callable[[Console], None]) -> str:
     """What is printed to a console, without colours, and without a width."""
-    return _text_of(printed, Console(width=WIDTH, no_color=True, highlight=False))
+    return _text_of(printed, Console(width=_WIDTH, no_color=True, highlight=False))
 
 
 def _text_of(printed: Callable[[Console], None], console: Console) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 from drift.auditing.checks import Audit
 from drift.auditing.diff import InputRow, RecordsDiffer
 from drift.auditing.outputs import KINDS, Counts, Difference, Example
-from drift.auditing.show import WIDTH, as_text, plain_text
+from drift.auditing.show import as_text, console_of_output, plain_text
 from drift.auditing.side_by_side import side_by_side_lines
 from drift.auditing.verdict import Finding
 from drift.records.changes import Change
@@ -59,10 +59,7 @@ def audit_text(found: Audit) -> str:
 
 def print_audit(found: Audit, console: Console | None = None) -> None:
     """The table, and what it comes to."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = WIDTH
+    console = console or console_of_output()
     record = found.record
     if record:
         outcome = record["outcome"] + (f" ({record['error'].splitlines()[0][:100]})" if record["error"] else "")

@@ -144,12 +144,13 @@ def run_command(
     """
     dataflow = load_dataflow(graph)
     sinks, printed = output.sinks_for(dataflow)
-    more = {"batch_items": batch_items, "in_flight_max": in_flight_max}
+    engine = settings.pop("engine")
+    settings |= {"digest": digest_algorithm, "check_purity": check_purity}
+    settings |= only_set({"batch_items": batch_items, "in_flight_max": in_flight_max})
     arguments: dict[str, Any] = {
+        "engine": engine,
         "times": policies(dataflow, times),
         "sinks": sinks,
-        "digest": digest_algorithm,
-        "check_purity": check_purity,
         "record": record,
         "web": web,
         "state": _checkpoints(
@@ -164,14 +165,12 @@ def run_command(
         "calls": calls,
         "complete": not incomplete,
         "target": absolute_target(graph),
-        **settings,
-        **only_set(more),
     }
-    as_frames = engine_kind(settings["engine"]).reads_frames
+    as_frames = engine_kind(engine).reads_frames
     sources = sources_of(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
     check_files(sources, sinks, output.late_output)
     with LateOutput(output.late_output, output.on_existing) as on_late:
-        report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
+        report = driven(lambda: made_run(dataflow, sources, settings, on_late=on_late, **arguments), sinks, printed)
     in_sinks = sum(report.sinks.get(each, 0) for each in late_sinks(dataflow))
     written = bool(output.late_output or record or report.late_items == in_sinks)
     print_report(report, printed, digest_algorithm, late_written=written)

@@ -22,9 +22,9 @@ from drift.parent import Parent
 from drift.purity import PurityCheck
 from drift.sources.base import as_rows
 from drift.testing.calls import answered
-from drift.testing.case import as_json, check_case, load_case, not_failing, write_report
+from drift.testing.case import as_json, case_lines, check_case, load_case, not_failing, write_report
 from drift.testing.check import IMPURE, OF_TEST, Case, Result, in_order, reference
-from drift.testing.purity import check_purity, impure_result, save_impure, smallest, together
+from drift.testing.purity import check_purity, impure_result, smallest, together
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
@@ -212,8 +212,9 @@ def _impure_report(case: Case, error: ImpureStep, cases: str | None) -> SeedRepo
     lines = [str(error), "", "the smallest input found"]
     for name, payloads in case.inputs.items():
         lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
-    path, again = save_impure(case, error, cases)
-    case_as_json = as_json(impure_result(case, error)) if path is not None else None
+    result = impure_result(case, error)
+    path, again = case_lines(result, cases)
+    case_as_json = as_json(result) if path is not None else None
     return SeedReport(
         IMPURE,
         "\n".join([*lines, "", *again]),

@@ -30,11 +30,11 @@ _NOTHING = TIME_MIN, END, b""
 
 
 class Rolled(AsOf):
-    """See the module.
+    """The rows of one stage.
 
     Args:
         step: whose rows these are.
-        timers: see `AsOf`.
+        timers: what the metas of the process' timers are made of, as `AsOf` has it.
 
     Attributes:
         is_over: that values have come which are not added here: all is to be handed back.

@@ -94,7 +94,7 @@ class _RowsByKey(InOrder):
         return True
 
     def _absorbed(self, states: Mapping[Any, Any], timers: Mapping[Any, Sequence[Due]]) -> str:
-        """See `drift.columns.joined.Joined.absorb`."""
+        """Store states of keys in the arrays: "done"; "later" or "never" if they cannot be stored there."""
         entries = {key: self._join.entries_of(state) for key, state in states.items()}
         absorbed: str = self._arrays.absorb(entries, {key: heap[0].meta for key, heap in timers.items()})
         return absorbed

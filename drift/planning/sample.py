@@ -106,7 +106,7 @@ class _Ran:
         self.folder = folder
         self._checkpoints = Checkpoints(folder, every_s=_NEVER_S, complete_logs=True) if folder is not None else None
         run = made_run(
-            dataflow, sampling.sources(), times=sampling.times, state=self._checkpoints, calls="stub", counted=True
+            dataflow, sampling.sources(), {"counted": True}, times=sampling.times, state=self._checkpoints, calls="stub"
         )  # fmt: skip
         self.items, self.seconds = 0, 0.0
         cumulated: list[float] = []
@@ -218,9 +218,9 @@ def _store(folder: Path, sampling: Sampling) -> Store:
     made = partial(made_run, _counted().build())
     made({"numbers": range(2 * many)}).finish()  # warm
     began_s = clock()
-    made({"numbers": range(few)}, batch_items=1).finish()
+    made({"numbers": range(few)}, {"batch_items": 1}).finish()
     without_s, began_s = clock() - began_s, clock()
-    made({"numbers": range(few)}, batch_items=1, state=Checkpoints(folder / "few", every_items=1)).finish()
+    made({"numbers": range(few)}, {"batch_items": 1}, state=Checkpoints(folder / "few", every_items=1)).finish()
     few_s = clock() - began_s
     checkpoint_s = max(few_s - without_s, 0.0) / _last_of(Checkpoints(folder / "few")).number
     manifest_bytes = max(path.stat().st_size for path in (folder / "few").glob("cuts/*"))
@@ -229,7 +229,7 @@ def _store(folder: Path, sampling: Sampling) -> Store:
     half_s = (clock() - began_s) / 2
     state = Checkpoints(folder / "many", every_s=_NEVER_S)
     began_s = clock()
-    with made({"numbers": range(2 * many)}, batch_items=many // 4, state=state) as run:
+    with made({"numbers": range(2 * many)}, {"batch_items": many // 4}, state=state) as run:
         for _ in run.batches():
             if run.progress.items_in >= many:
                 run.stop()

@@ -1,6 +1,5 @@
 """Runs of graphs: the call, the run object and its report."""
 
-from drift.running.calls import kind_of_engine as kind_of_engine
 from drift.running.calls import made_run as made_run
 from drift.running.calls import run as run
 from drift.running.report import Report as Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, EngineName, engine_kind
@@ -88,44 +88,45 @@ def run(
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     if not isinstance(dataflow, Dataflow):
         raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
-    kind = kind_of_engine(engine)
-    kind.settings_of(more)
     target = _target_of(graph, dataflow) if record is not None else ""
-    given = {
-        "web": web,
-        "state": state,
-        "otel": otel,
-        "calls": calls,
-        "complete": complete,
-        "record": record,
-        "target": target,
-    }
-    settings = {"workers": workers, "digest": digest, **more}
-    return made_run(dataflow, sources, engine=kind, times=times, sinks=sinks, on_late=on_late, **given, **settings)
-
-
-def kind_of_engine(engine: str | EngineKind) -> EngineKind:
-    return engine if isinstance(engine, EngineKind) else engine_kind(engine)
-
-
-_OF_PLANS = frozenset(each.name for each in fields(RunPlan))
+    return made_run(
+        dataflow,
+        sources,
+        {"workers": workers, "digest": digest, **more},
+        engine=engine,
+        times=times,
+        sinks=sinks,
+        on_late=on_late,
+        web=web,
+        state=state,
+        otel=otel,
+        calls=calls,
+        complete=complete,
+        record=record,
+        target=target,
+    )
 
 
 def made_run(
-    dataflow: Dataflow, sources: Mapping[str, Any], *, engine: str | EngineKind = "local", **given: Any
+    dataflow: Dataflow,
+    sources: Mapping[str, Any],
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    engine: str | EngineKind = "local",
+    **given: Any,
 ) -> Run:
     """`run` for a built graph, whose FILE:NAME is known, or whose input does not come from sources.
 
     Args:
-        given: fields of `RunPlan`, None for their defaults, and settings of the engine.
+        settings: of the engine.
+        given: fields of `RunPlan`, None for their defaults.
     """
-    kind = kind_of_engine(engine)
-    of_plan = {name: value for name, value in given.items() if name in _OF_PLANS and value is not None}
+    kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
+    of_plan = {name: value for name, value in given.items() if value is not None}
     if "state" in of_plan:
         of_plan["state"] = as_checkpoints(of_plan["state"])
-    settings = {name: value for name, value in given.items() if name not in _OF_PLANS}
     if of_plan.get("web") is not None or of_plan.get("otel"):
-        settings["counted"] = True
+        settings = {**settings, "counted": True}
     return Run(RunPlan(dataflow, sources, kind, kind.settings_of(settings), **of_plan))
 
 

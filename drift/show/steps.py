@@ -16,6 +16,7 @@ import msgspec
 
 from drift_graph.functions import name_of
 from drift_graph.graph import Dataflow
+from drift_graph.moments import Field
 from drift_graph.operators import Operator, Source
 
 _WORDS_MAX = 100  # characters of what an operator does
@@ -94,9 +95,8 @@ def what_was_written(step: DeclaredStep) -> str:
 
 def _in_words(value: Any) -> str:
     """A function of drift by name and fields, as `tumbling(mean=mean(delay), size=60000)`; another one by name."""
-    path = getattr(value, "path", None)
-    if isinstance(path, str) and type(value).__name__ == "Field":
-        return path
+    if isinstance(value, Field):
+        return value.path
     if not isinstance(value, msgspec.Struct):
         return name_of(value) if callable(value) else repr(value)
     names, parts = getattr(value, "names", None), getattr(value, "parts", None) or getattr(value, "aggregates", None)

@@ -53,7 +53,7 @@ from drift.testing.hypothesis import (
     st,
     use_settings,
 )
-from drift.testing.purity import check_purity, save_impure, together
+from drift.testing.purity import check_purity, impure_result, together
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds, drawn
 from drift.testing.shrink import shrunk
@@ -414,7 +414,7 @@ class _Test:
                 each.drift_case = each.path  # type: ignore[attr-defined]
             elif isinstance(each, ImpureStep) and self._impure is not None and each is self._impure[0]:
                 case = replace(self._impure[1], schedule=Schedule(), target=self._target())
-                path, lines = save_impure(case, each)
+                path, lines = case_lines(impure_result(case, each))
                 each.add_note("\n".join(lines))
                 each.drift_case = path  # type: ignore[attr-defined]
             elif hasattr(each, "drift_failed"):

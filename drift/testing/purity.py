@@ -9,7 +9,7 @@ from pathlib import Path
 from drift.calling.asks import calls_of, with_functions
 from drift.purity import PurityCheck
 from drift.streams import Graph
-from drift.testing.case import case_lines, check_case, load_case, write_report
+from drift.testing.case import check_case, load_case, write_report
 from drift.testing.check import IMPURE, OF_TEST, Case, Failure, Result, check, in_order, reference
 from drift.testing.logics import check_batches
 from drift.testing.schedule import Schedule
@@ -55,11 +55,6 @@ def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, 
                 if still.step == error.step:
                     case, error = replace(case, inputs=fewer), still
     return case, error
-
-
-def save_impure(case: Case, error: ImpureStep, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:
-    """The file of a case with an impure step, and lines that say how to run it again."""
-    return case_lines(impure_result(case, error), folder)
 
 
 def impure_result(case: Case, error: ImpureStep) -> Result:

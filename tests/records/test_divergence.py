@@ -351,9 +351,9 @@ def test_of_either_output_no_more_than_a_block_is_inspected(
     assert looked_at == [range(BLOCK_ITEMS, 2 * BLOCK_ITEMS)]
 
 
-@pytest.mark.parametrize("engine", [{"engine": "reference"}, {"engine": "local", "batch_items": 64}])
-def test_a_replay_of_the_same_graph_is_the_same(record: Record, engine: dict[str, Any]) -> None:
-    comparison = compared(record, replayed(record, graph_of(record), **engine))
+@pytest.mark.parametrize(("engine", "settings"), [("reference", {}), ("local", {"batch_items": 64})])
+def test_a_replay_of_the_same_graph_is_the_same(record: Record, engine: str, settings: dict[str, Any]) -> None:
+    comparison = compared(record, replayed(record, graph_of(record), settings, engine=engine))
     assert (comparison.divergence, comparison.items) == (None, 8000)
 
 

@@ -103,7 +103,7 @@ def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_it
             assert rows == found.items
             assert late_rows(record.late()) == found.late
             for engine in ("local", "reference"):
-                run = replayed(record, case.dataflow(), engine=engine, batch_items=again_items)
+                run = replayed(record, case.dataflow(), {"batch_items": again_items}, engine=engine)
                 assert taken(run) == found
             assert [trouble for check in check_intact(folder) for trouble in check.troubles] == []
             assert check_simulated(record, case.dataflow(), seed).result == "ok"

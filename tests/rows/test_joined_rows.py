@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from in_step import check_in_step
 
 import drift
 from drift.columns import joined
@@ -19,7 +20,6 @@ from drift.columns.sided import Key, PairRows, SideRows, of_side
 from drift.flow.fields import key_of
 from drift.machines import joining
 from drift.machines.checkpoints import DELETED
-from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each
 from drift_graph.item import Columns
@@ -87,9 +87,6 @@ def test_rows_in_arrays_are_joined_as_rows_one_by_one(
     apart: list[int],
     data: st.DataObject,
 ) -> None:
-    """One machine gets rows in columns, or as a list, and begins again with what its checkpoints have; another always
-    gets a list.
-    """
     is_table = "table" in join
     if is_table:
         rows = sorted(rows, key=lambda row: -row[0])
@@ -97,45 +94,14 @@ def test_rows_in_arrays_are_joined_as_rows_one_by_one(
         return  # such a key is a function there, and so none of columns
     some_rows = [(side, row_of(side, row)) for side, row in rows]
     times = [TIME_MIN if is_table and side else time for (side, _), time in zip(some_rows, accumulate(apart))]
-    machines = [stage_of(join, key), stage_of(join, key)]
-    assert all(isinstance(stage, KeyedStage) for stage in machines)
-    mixed, stored = data.draw(st.booleans()), dict[Any, Any]()
-    sent: tuple[list[Any], list[Any]] = ([], [])
-    machines[0].track()
-    monkeypatch.setattr(joined, "UNUSED_MIN", data.draw(st.sampled_from([-99, 1 << 16])))  # of keys without rows
-    at = 0
-    while at < len(rows):
-        size = data.draw(st.integers(1, 9))
-        end = min(at + size, len(rows))
-        metas = [global_time(time, 0, number, 0) for number, time in zip(range(at, end), times[at:end])]
-        bound = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
-        batch: Any = sided(some_rows[at:end], key)
+
+    def batch_of(at: int, end: int) -> tuple[Any, list[Any]]:
+        batch = sided(some_rows[at:end], key)
         listed = [(side, key_of(*key)(row), row) for side, row in some_rows[at:end]]
         assert canonical_each(batch) == canonical_each(listed)
-        if mixed and data.draw(st.integers(0, 2)) == 0:
-            batch = listed
-        at = end
-        fires = at == len(rows) or data.draw(st.integers(0, 3)) > 0
-        for stage, payloads, out in zip(machines, (batch, listed), sent):
-            stage.heartbeat = stage.complete_below = bound
-            processed = stage.process(Columns(Metas(metas), payloads, None), {})
-            for made in (processed, stage.fire({})) if fires else (processed,):
-                assert made.diffs is None and len(made.metas) == len(made.payloads)
-                assert type(made.payloads) is not PairRows or made.metas.is_increasing()
-                out += zip(made.metas, canonical_each(made.payloads), canonical_each(list(made.payloads)))
-        if not fires:
-            continue
-        assert sorted(sent[0]) == sorted(sent[1])  # rows one by one give some ahead of others
-        if data.draw(st.integers(0, 2)) == 0:
-            machines[0].settle(bound)
-            stored.update(machines[0].changed(bound))
-            stored = {each: state for each, state in stored.items() if state is not DELETED}
-            if data.draw(st.booleans()):
-                machines[0] = stage_of(join, key)
-                machines[0].track()
-                machines[0].restore(stored.items())
-        elif data.draw(st.integers(0, 3)) == 0:
-            machines[0].rewind(bound)
+        return batch, listed
+
+    check_in_step(lambda: stage_of(join, key), times, batch_of, PairRows, data, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -13,15 +13,13 @@ import pytest
 from flows import ZEROMQ
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from in_step import check_in_step
 
 import drift
-from drift.columns import joined
 from drift.columns.rows import Frame
 from drift.machines.checkpoints import DELETED
 from drift.machines.forms import forms_of
-from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift_graph.canonical import canonical_each
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
 from drift_graph.metas import Metas
@@ -84,45 +82,11 @@ def test_rows_in_arrays_are_rolled_over_as_rows_one_by_one(
     apart: list[int],
     data: st.DataObject,
 ) -> None:
-    """One machine gets rows in columns, or as a list, and begins again with what its checkpoints have; another always
-    gets a list.
-    """
+    def batch_of(at: int, end: int) -> tuple[Any, list[Any]]:
+        return Frame(pl.DataFrame(rows[at:end], schema=SCHEMA)), rows[at:end]
+
     times = list(accumulate(apart))[: len(rows)]
-    machines = [stage_of(key, span, names) for _ in range(2)]
-    assert all(isinstance(stage, KeyedStage) for stage in machines)
-    mixed, stored = data.draw(st.booleans()), dict[Any, Any]()
-    sent: tuple[list[Any], list[Any]] = ([], [])
-    machines[0].track()
-    monkeypatch.setattr(joined, "UNUSED_MIN", data.draw(st.sampled_from([-99, 1 << 16])))  # of keys without rows
-    at = 0
-    while at < len(rows):
-        end = min(at + data.draw(st.integers(1, 9)), len(rows))
-        metas = [global_time(time, 0, number, 0) for number, time in zip(range(at, end), times[at:end])]
-        bound = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
-        listed, batch = rows[at:end], Frame(pl.DataFrame(rows[at:end], schema=SCHEMA))
-        given_rows: Any = listed if mixed and data.draw(st.integers(0, 2)) == 0 else batch
-        at = end
-        fires = at == len(rows) or data.draw(st.integers(0, 3)) > 0
-        for stage, payloads, out in zip(machines, (given_rows, listed), sent):
-            stage.heartbeat = stage.complete_below = bound
-            processed = stage.process(Columns(Metas(metas), payloads, None), {})
-            for made in (processed, stage.fire({})) if fires else (processed,):
-                assert made.diffs is None and len(made.metas) == len(made.payloads)
-                assert type(made.payloads) is not Frame or made.metas.is_increasing()
-                out += zip(made.metas, canonical_each(made.payloads), canonical_each(list(made.payloads)))
-        if not fires:
-            continue
-        assert sorted(sent[0]) == sorted(sent[1])  # rows one by one give some ahead of others
-        if data.draw(st.integers(0, 2)) == 0:
-            machines[0].settle(bound)
-            stored.update(machines[0].changed(bound))
-            stored = {each: state for each, state in stored.items() if state is not DELETED}
-            if data.draw(st.booleans()):
-                machines[0] = stage_of(key, span, names)
-                machines[0].track()
-                machines[0].restore(stored.items())
-        elif data.draw(st.integers(0, 3)) == 0:
-            machines[0].rewind(bound)
+    check_in_step(lambda: stage_of(key, span, names), times, batch_of, Frame, data, monkeypatch)
 
 
 def table(rows: list[dict[str, Any]]) -> Any:
