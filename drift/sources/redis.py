@@ -115,7 +115,13 @@ class _Removals:
             self.passed = info["entries-added"] - info["length"]
 
     def unread(self, info: dict[str, Any], last: str, marks: Sequence[str]) -> int:
-        """How many entries were removed unread. `last`: the entry that was read last before those of the marks."""
+        """How many entries were removed unread. `last`: the entry that was read last before those of the marks.
+
+        A stream that is not there any more was deleted since; what was read of it tells the next one from it.
+        """
+        if not info and self.passed is not None:
+            self.passed += len(marks)
+            return 0
         if "entries-added" not in info:
             self.passed = None
             return 0

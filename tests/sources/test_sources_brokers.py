@@ -345,6 +345,23 @@ def test_a_stream_that_was_deleted_and_begun_anew_is_another(redis_url: str, unt
     client.close()
 
 
+def test_a_stream_that_is_deleted_between_a_read_and_the_question_for_its_counts_is_another(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, stream = redis_client.Redis.from_url(redis_url), f"between{next(numbers)}"
+    module = sys.modules["drift.sources.redis"]
+    for number in range(3):
+        client.xadd(stream, {"payload": number})
+    poller = module._opened(redis_url, stream, b"payload", "0", until_end=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_info", lambda _client, _stream: client.delete(stream) and {})
+        assert poller.fetch(9, 0.01).values == [b"0", b"1", b"2"]
+    client.xadd(stream, {"payload": 3})
+    with closing(poller), pytest.raises(InputError, match=r"it counts 1 entries that were ever added, and counted 3"):
+        poller.fetch(9, 0.01)
+    client.close()
+
+
 def test_entries_that_are_trimmed_right_behind_their_read_are_read() -> None:
     """Of entries 1 to 6 the first two were read before; 3 and 4 are read now, and then all but 5 and 6 are trimmed."""
     removals = sys.modules["drift.sources.redis"]._Removals()
