@@ -41,13 +41,13 @@ def no_value(what: str, name: str, kind: Any, value: Any, why: object) -> InputE
     return InputError(f"the {what} {name!r} has {value!r:.80}, which is no {kind}: {why}")
 
 
-def of_cells(source: str, fields: Fields) -> OfColumns:
-    """From columns of texts, one for each field; an empty text is None, except in a text field.
+def of_cells(source: str, fields: Fields, nulls: Sequence[str] = ()) -> OfColumns:
+    """From columns of texts, one for each field; one of `nulls` is None, and an empty text is, except in a text field.
 
     Raises:
         SettingsError: a field has a type that no text is read as.
     """
-    readers = [_reader(source, name, kind) for name, kind in fields]
+    readers = [_reader(source, name, kind, nulls) for name, kind in fields]
     return lambda columns: Frame(pl.DataFrame([read(cells) for read, cells in zip(readers, columns)]))
 
 
@@ -88,28 +88,32 @@ def _of_database(name: str, kind: Any, values: Sequence[Any]) -> pl.Series:
         raise InputError(f"the field {name!r} is {kind}, and a value is no such: {reason}; change the schema") from None
 
 
-def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str] | pl.Series], pl.Series]:
+def _reader(
+    source: str, name: str, kind: Any, nulls: Sequence[str]
+) -> Callable[[Sequence[str] | pl.Series], pl.Series]:
     read = of_text(kind)
     if read is None:
         raise SettingsError(
             f"{source}: the schema has {kind} for {name!r}, and no text is read as one; take it as text, "
             f"{{{name!r}: str}}, and make it in a step, or read JSON or Parquet"
         )
-    if kind == pl.String:
-        return lambda cells: pl.Series(name, cells, dtype=pl.String)
+    absent = [*nulls] if kind == pl.String else ["", *nulls]
 
     def series(cells: Sequence[str] | pl.Series) -> pl.Series:
         texts = pl.Series(name, cells, dtype=pl.String)
-        empty = texts == ""
-        filled = texts.set(empty, None) if empty.any() else texts
+        filled = texts
+        for text in absent:
+            is_absent = texts == text
+            filled = filled.set(is_absent, None) if is_absent.any() else filled
         if (found := at_once(kind, filled)) is not None:
             return found.alias(name)
         values = []
         for cell in cells:
             try:
-                values.append(read(cell) if cell else None)
+                values.append(None if cell in absent else read(cell))
             except (ValueError, OverflowError) as why:
-                raise no_value("column", name, kind, cell, why) from None
+                hint = "" if nulls else f"; if {cell!r:.20} stands for no value, null_values=[{cell!r:.20}] reads None"
+                raise no_value("column", name, kind, cell, f"{why}{hint}") from None
         return column_of(name, kind, values)
 
     return series

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import csv as csv_module
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -129,6 +129,7 @@ def rows_of(
     parameters: Mapping[str, Any],
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
+    nulls: Collection[str],
     typed: Typed | None = None,
 ) -> Iterator[ReadLines]:
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
@@ -147,7 +148,7 @@ def rows_of(
     row: list[str] | _Refused | None = []
     while row is not None and fault is None:
         if header is not None:  # no row is incomplete here
-            make = make or _maker(file, header, convert, typed)
+            make = make or _maker(file, header, convert, nulls, typed)
             at_once = at_once or _at_once(file, header, make, typed, parameters)
             for made in blocks.at_once(at_once):
                 lines.number = file.lines_read
@@ -195,7 +196,7 @@ def rows_of(
             reached = max(reached, end)
             ends.append(reached - first if after > reached else -1)
         if header is not None:
-            make = make or _maker(file, header, convert, typed)
+            make = make or _maker(file, header, convert, nulls, typed)
             payloads, bad = _converted(file, payloads, make)
             fault = bad or fault
         batch = ReadLines(payloads, ends)
@@ -259,16 +260,26 @@ def check_columns(
         raise kind(f"{where}: convert names {unknown[0]!r}, but the columns are {', '.join(map(repr, columns))}")
 
 
-def _maker(file: File, header: Sequence[str], convert: Mapping[str, Callable[[str], Any]], typed: Typed | None) -> Make:
+def _maker(
+    file: File,
+    header: Sequence[str],
+    convert: Mapping[str, Callable[[str], Any]],
+    nulls: Collection[str],
+    typed: Typed | None,
+) -> Make:
     """From rows their payloads: columns where they are typed, or dicts. It raises InputError if one has none."""
     if typed is not None:
         of_columns, places = typed.of_columns, typed.places(file.name, header)
         return lambda rows: of_columns([[row[at] for row in rows] for at in places])
 
     def make(rows: Sequence[Sequence[str]]) -> Any:
+        if nulls:
+            rows = [[None if cell in nulls else cell for cell in row] for row in rows]
         payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
         for payload in payloads if convert else ():
             for name, function in convert.items():
+                if payload[name] is None:
+                    continue
                 try:
                     payload[name] = function(payload[name])
                 except Exception as error:

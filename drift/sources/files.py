@@ -136,6 +136,7 @@ def csv(
     columns: Sequence[str] | None = None,
     convert: Mapping[str, Callable[[str], Any]] | None = None,
     schema: Mapping[str, Any] | None = None,
+    null_values: str | Sequence[str] = (),
     encoding: str = "utf-8-sig",
     line_max: int = LINE_MAX,
     follow: bool = False,
@@ -160,6 +161,7 @@ def csv(
         schema: in place of `convert`, names and types of the columns that are taken, as of `Graph.source`, which is the
             default where it has one; the rows stay columns until a function asks for one (extra `columns`). An empty
             cell is None, except in a column of text; booleans are true and false, dates and times those of ISO 8601.
+        null_values: texts of cells that are None, in each column: "NA", or ["NA", "-"].
         encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
         line_max: as for `text`, and characters of a row of several lines. A field has 131,072 characters at most, or
             as many as `csv.field_size_limit` of Python says.
@@ -180,6 +182,9 @@ def csv(
     except (TypeError, ValueError, csv_module.Error) as error:
         raise SettingsError(f"csv format parameters {parameters}: {error}") from None
     check_names(columns)
+    nulls = [null_values] if isinstance(null_values, str) else list(null_values)
+    if not all(isinstance(each, str) for each in nulls):
+        raise SettingsError(f"csv null_values={null_values!r:.80} are no texts; give the cells that are None: ['NA']")
     if columns is not None:
         check_columns("csv", columns, convert or {}, SettingsError)
     made: Typed | None = None
@@ -190,12 +195,12 @@ def csv(
         from drift.columns.read import checked_schema, of_cells
 
         fields = checked_schema("csv", schema)
-        made = Typed([name for name, _ in fields], of_cells("csv", fields))
+        made = Typed([name for name, _ in fields], of_cells("csv", fields, nulls))
         if columns is not None:
             made.places("csv", columns, SettingsError)
 
     def batches(file: File) -> Iterator[ReadLines]:
-        return rows_of(file, parameters, columns, convert or {}, made)
+        return rows_of(file, parameters, columns, convert or {}, frozenset(nulls), made)
 
     told = schema is not None or convert is not None
     return FileSource("csv", path, storage_options, lines, batches, is_told=told)
