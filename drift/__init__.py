@@ -120,7 +120,10 @@ def __getattr__(name: str) -> object:
         return _import_module(_PARTS[name])
     module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module 'drift' has no attribute {name!r}")
+        parts = [] if name.startswith("_") else [*_PARTS, "sources", "sinks"]
+        found = [f"drift.{part}.{name}" for part in parts if name in __getattr__(part).__all__]
+        hint = f"; it is {' or '.join(found)}" if found else ""
+        raise AttributeError(f"module 'drift' has no attribute {name!r}{hint}", name=name)
     if name in _OF_RECORDS:
         _import_module("drift.extras").need("records", f"drift.{name}")
     found = globals()[name] = getattr(_import_module(module), name)

@@ -64,6 +64,7 @@ _ELSEWHERE = {
     "count": ("len", "size", "count_if"), "distinct_count": ("n_unique", "nunique", "count_distinct"),
     "shift": ("lag",), "quantile(0.5, ...)": ("median",), "quantile": ("percentile", "percentile_cont"),
     "max_by": ("arg_max", "argmax"), "min_by": ("arg_min", "argmin"),
+    "max_by of the count() of each value (docs/cookbook.md)": ("mode", "most_common", "value_counts"),
     "nth(1, ...), in key_by(...).rolling(drift.windows.rows(0, 1), ...)": ("lead",),
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drift.calling.asks import Asks, Recorded, checked
 from drift.diverting import ErrorsOnly, LateOnly, OnError, Tried, WithoutErrors, diverts
+from drift.flow import windows
 from drift.flow.accumulators import check_aggregate
 from drift.flow.choosing import Members, all_items, itself
 from drift.flow.opened import EMPTY, Lowered
@@ -234,7 +235,7 @@ class Steps(Generic[T]):
 #: Methods by the names that they have in other libraries, for messages.
 _ELSEWHERE = {
     "key_by": ("group_by", "groupby", "groupBy", "keyBy", "partition_by", "partitionBy"),
-    "window": ("group_by_dynamic", "resample", "tumbling", "sliding", "session", "over"),
+    "window": ("group_by_dynamic", "resample", "over", "tumbling", "sliding", "session"),
     "aggregate": ("agg",),
     "at_end": ("agg", "summarize"),
     "with_columns": ("with_column", "withColumn", "assign", "mutate", "apply"),
@@ -252,6 +253,8 @@ _ELSEWHERE = {
 def elsewhere(name: str, kind: type) -> str:
     """What the method is called here that is called so in another library; "" if there is none that `kind` has."""
     found = [here for here, names in _ELSEWHERE.items() if name in names and hasattr(kind, here)]
+    if found == ["window"] and name in windows.__all__:
+        return f"; it is key_by(...).window(drift.windows.{name}(...)) here"
     return f"; it is called {found[0]} here" if found else ""
 
 

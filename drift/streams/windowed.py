@@ -50,6 +50,8 @@ class WindowedStream(Generic[K, T]):
                     "; how late an item may be is said at the source, EventTime(..., lateness=...), which keeps "
                     "windows open for so long, and late='NAME' there has what is later: no result is corrected"
                 )
+            if not hint:
+                hint = f"; aggregates by name stand behind it: window(...).rows({other}=...)"
             raise GraphError(
                 f"window takes no {other}= (at {caller()}), only windows, early=, until= and fill=; the step is made "
                 f"by the aggregate behind it, which takes name= and durable={hint}"

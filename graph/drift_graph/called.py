@@ -72,6 +72,7 @@ _ELSEWHERE = {
     "batch": ("batch_size", "max_batch_size"),
     "path": ("file", "filename", "filepath", "source", "location", "folder", "path_or_buf", "root_path"),
     "delimiter": ("sep", "separator"),
+    "csv.null_values": ("na_values", "nullstr", "nullValue"),
     "csv.columns": ("names", "header", "fieldnames", "new_columns"),
     "csv.schema": ("usecols", "select", "dtype", "dtypes", "schema_overrides", "types"),
     "columns": ("usecols", "select", "names", "fieldnames", "schema"),

@@ -47,6 +47,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "join as of": (lambda: rides().join_as_of(rides(), key="zone", tolerance=5), "it is called within here"),
     "separator": (lambda: drift.sources.csv("rides.csv", sep=";"), "it is called delimiter here"),
     "columns": (lambda: drift.sources.csv("rides.csv", usecols=["at"]), "it is called schema here"),
+    "nulls": (lambda: drift.sources.csv("rides.csv", na_values=["NA"]), "it is called null_values here"),
     "sum": (lambda: drift.agg.sum(column="fare"), "it is called of here"),  # type: ignore[call-overload]
     "watermark": (lambda: drift.EventTime("at", watermark=5), "it is called lateness here"),  # type: ignore[call-arg]
     "source": (lambda: drift.Graph("rides").source("rides", timestamp="at"), "time=drift.EventTime("),  # type: ignore
@@ -223,6 +224,15 @@ def test_an_error_within_a_call_that_fits_is_left_as_it_is() -> None:
     assert not isinstance(raised.value, drift.DriftError)
     with pytest.raises(TypeError, match="wrong takes size: int, not '3'"):
         wrong("3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name, where",
+    [("tumbling", "windows.tumbling"), ("sum", "agg.sum"), ("csv", "sources.csv or drift.sinks.csv"), ("nothing", "")],
+)
+def test_a_name_that_a_part_of_drift_has_is_told(name: str, where: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'{where and f'; it is drift.{where}'}$"):
+        getattr(drift, name)
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,7 @@ def test_rows_are_flat() -> None:
         ),
         (lambda stream: stream.running(drift.agg.count()), r"stream\.key_by\(\.\.\.\)\.running\(\.\.\.\)"),
         (lambda stream: stream.nothing(), "^a stream has no 'nothing'$"),
+        (lambda stream: stream.tumbling(9), r"; it is key_by\(...\)\.window\(drift\.windows\.tumbling\(...\)\) here$"),
         (lambda stream: stream.groupby("zone"), "^a stream has no 'groupby'; it is called key_by here$"),
         (lambda stream: stream.agg(n=drift.agg.count()), "no 'agg'; it is called at_end here"),
         (lambda stream: stream.key_by(str).nothing(), "^a keyed stream has no 'nothing'$"),
@@ -389,6 +390,7 @@ def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[An
             r"window takes no name= .*rows\(n=drift\.agg\.count\(\), name=\.\.\.\)",
         ),
         (lambda stream: stream.key_by("zone").window(drift.windows.count(2), size=3), "window takes no size= .*early="),
+        (lambda stream: stream.window(drift.windows.count(2), n=drift.agg.count()), r"behind it: .*\.rows\(n=\.\.\.\)$"),
         (
             lambda stream: stream.window(drift.windows.tumbling(2), allowed="1h"),
             r"window takes no allowed= .*at the source, EventTime\(\.\.\., lateness=\.\.\.\).*late='NAME'",
