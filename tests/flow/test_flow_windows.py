@@ -390,7 +390,10 @@ def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[An
             r"window takes no name= .*rows\(n=drift\.agg\.count\(\), name=\.\.\.\)",
         ),
         (lambda stream: stream.key_by("zone").window(drift.windows.count(2), size=3), "window takes no size= .*early="),
-        (lambda stream: stream.window(drift.windows.count(2), n=drift.agg.count()), r"behind it: .*\.rows\(n=\.\.\.\)$"),
+        (
+            lambda stream: stream.window(drift.windows.count(2), n=drift.agg.count()),
+            r"behind it: .*\.rows\(n=\.\.\.\)$",
+        ),
         (
             lambda stream: stream.window(drift.windows.tumbling(2), allowed="1h"),
             r"window takes no allowed= .*at the source, EventTime\(\.\.\., lateness=\.\.\.\).*late='NAME'",
