@@ -121,7 +121,7 @@ def __getattr__(name: str) -> object:
     module = _MODULE_OF.get(name)
     if module is None:
         parts = [] if name.startswith("_") else [*_PARTS, "sources", "sinks"]
-        found = [f"drift.{part}.{name}" for part in parts if name in __getattr__(part).__all__]
+        found = [f"drift.{part}.{name}" for part in parts if name in dir(__getattr__(part))]
         hint = f"; it is {' or '.join(found)}" if found else ""
         raise AttributeError(f"module 'drift' has no attribute {name!r}{hint}", name=name)
     if name in _OF_RECORDS:

@@ -91,10 +91,10 @@ def _number_of(table: pa.Table, fields: list[str]) -> str:
     if "value" in numbers:
         return "value"
     if len(numbers) != 1:
-        found = "several fields are numbers" if numbers else "no field is a number"
-        raise SettingsError(
-            f"plot: {found}; name one, value=...: the output has {', '.join(map(repr, fields)) or 'no items'}"
-        )
+        shown = ", ".join(map(repr, numbers or fields)) or "no items"
+        if numbers:
+            raise SettingsError(f"plot: several fields are numbers, {shown}; name one, value=...")
+        raise SettingsError(f"plot: no field is a number; the output has {shown}")
     return numbers[0]
 
 

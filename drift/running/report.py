@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from drift.state.run_checkpoints import Held
 
@@ -56,6 +56,11 @@ class Report:
     def items_per_second(self) -> float:
         """Items that this run has read, by wall clock."""
         return max(self.items_in - self.items_before, 0) / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        """A line for each attribute that has something to say."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return "\n".join(f"{name:<18} {value}" for name, value in values.items() if value or name.startswith("items"))
 
     def _repr_html_(self) -> str:
         """A table, which notebooks show."""

@@ -273,9 +273,9 @@ def _maker(
         return lambda rows: of_columns([[row[at] for row in rows] for at in places])
 
     def make(rows: Sequence[Sequence[str]]) -> Any:
-        if nulls:
-            rows = [[None if cell in nulls else cell for cell in row] for row in rows]
         payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
+        if nulls:
+            payloads = [{name: None if cell in nulls else cell for name, cell in each.items()} for each in payloads]
         for payload in payloads if convert else ():
             for name, function in convert.items():
                 if payload[name] is None:

@@ -877,7 +877,11 @@ def test_a_run_and_its_report_are_tables_in_a_notebook() -> None:
     graph.source("numbers").map(lambda n: n).sink("out")
     run = drift.run(graph, {"numbers": range(1234)})
     assert "not begun" in run._repr_html_()
-    html = run.finish()._repr_html_()
+    report = run.finish()
+    printed = dict(line.split(maxsplit=1) for line in str(report).splitlines())
+    assert printed["digest"] == report.digest and printed["items_out"] == str(report.items_out)
+    assert "held" not in printed
+    html = report._repr_html_()
     assert "<td" in html and "1,234" in html and "&lt;b&gt;" in html and "<b>" not in html
     assert "ended" in run._repr_html_() and "tombstones" not in html
 
@@ -985,7 +989,7 @@ def test_a_plot_asks_for_the_number_where_it_cannot_know_it() -> None:
     finally:
         close(axes.figure)
     for more, message in (
-        ({}, "several fields are numbers; name one"),
+        ({}, "several fields are numbers, 'n', 'square'; name one"),
         ({"value": "cube"}, "no field 'cube'; it has 'n', 'square', 'text'"),
         ({"value": "text"}, "'text' is no number, but string"),
         ({"value": "n", "by": "cube"}, "no field 'cube'"),
