@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from drift.purity import trials
-from drift.purity.observed import Kind
+from drift.purity.observed import Kind, Use
 from drift.purity.trials import CallResult, Facts
 from drift.purity.watch import Subject, shaped
 from drift_graph.errors import ImpureStep
@@ -24,48 +24,61 @@ _SEED = f"seed by the payload, random.Random(drift.canonical(payload)), or {_REC
 _GIVE = "read it where the graph is built, and give the value to the function: functools.partial(f, value)"
 _STATE = "make it a state of the graph: use scan(key, initial, step), count or reduce"
 
-#: Of each kind of what a function reads: what that means, and what to do.
-_READS: dict[Kind, tuple[str, str]] = {
+#: Of each kind of what a function reads, changes and builds: what that means, and what to do.
+_MEANS: dict[Kind, tuple[str, str]] = {
     "generator": (
-        "it draws from a random generator whose state lasts from call to call, {what} at {where}",
+        "it draws from a random generator whose state lasts from call to call, {what}{at}",
         _SEED,
     ),
-    "random": ("it draws random numbers, {what} at {where}", _SEED),
+    "random": ("it draws random numbers, {what}{at}", _SEED),
     "clock": (
-        "it reads the clock, {what} at {where}",
+        "it reads the clock, {what}{at}",
         f"take the time from the payload, where the source puts it, or {_RECORDED}",
     ),
     "address": (
-        "it gives the address of an object in memory, {what} at {where}",
+        "it gives the address of an object in memory, {what}{at}",
         "use what the object holds, or a key of it, in place of its address",
     ),
     "hash": (
-        "it calls hash() at {where}, which differs from process to process for text, bytes, dates and most objects",
+        "it calls hash(){at}, which differs from process to process for text, bytes, dates and most objects",
         "use a hash that is the same everywhere: zlib.crc32(text.encode()), or hashlib",
     ),
-    "process": ("it reads a property of its process, {what} at {where}", _GIVE),
+    "process": ("it reads a property of its process, {what}{at}", _GIVE),
     "setting": (
-        "it reads the environment variable {what!r} at {where}, which may have another value elsewhere",
+        "it reads the environment variable {what!r}{at}, which may have another value elsewhere",
         _GIVE,
     ),
     "folder": (
-        "it reads the working directory, or a file by a path that is relative to it: {what} at {where}",
+        "it reads the working directory, or a file by a path that is relative to it: {what}{at}",
         "give the function an absolute path that is made where the graph is built: "
         "functools.partial(f, Path('names.csv').resolve())",
     ),
     "locale": (
-        "it reads the locale, {what} at {where}",
+        "it reads the locale, {what}{at}",
         "write numbers and dates in one way: f'{number:,.2f}', date.isoformat()",
     ),
     "zone": (
-        "it reads the machine's time zone, {what} at {where}",
+        "it reads the machine's time zone, {what}{at}",
         "name the zone: datetime.fromtimestamp(seconds, datetime.UTC), or a ZoneInfo, and zones in payloads",
     ),
+    "state": ("it has a state between calls: {what} changed{at}", _STATE),
+    "set": (
+        "it depends on the order of a set {what}{at}, which is another one in each process",
+        "iterate over sorted(the_set), or where members cannot be compared sorted(the_set, key=drift.canonical)",
+    ),
 }
-#: What makes results differ between two calls in one process, the likeliest first; and between processes.
-_BETWEEN_CALLS: tuple[Kind, ...] = ("random", "clock")
-_BETWEEN_PROCESSES: tuple[Kind, ...] = ("process", "hash", "address", "random")
-_OF_SURROUNDINGS: tuple[Kind, ...] = ("clock", "zone", "locale", "folder")
+#: What makes results differ between processes, the likeliest first.
+_BETWEEN_PROCESSES: tuple[Kind, ...] = (
+    "process",
+    "hash",
+    "address",
+    "random",
+    "set",
+    "clock",
+    "zone",
+    "locale",
+    "folder",
+)
 
 
 class Cause(NamedTuple):
@@ -111,7 +124,7 @@ def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
     (likely, remedy), *others = cause.likely or [
         (
             "a cause that shows in none of what it was seen to do: a value outside the payload that changes from call "
-            "to call, or from process to process, as the order of a set and hash() do",
+            "to call, or from process to process, as what a module makes when it is imported",
             f"let the result depend on the payload alone, or {_RECORDED}",
         )
     ]
@@ -127,99 +140,49 @@ def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
     return ImpureStep("\n".join(lines), step=subject.step, where=subject.where)
 
 
-def cause_of(subject: Subject, result: Any, facts: list[Facts], found: str, after: CallResult | None) -> Cause:
+def cause_of(subject: Subject, result: Any, facts: list[Facts], after: CallResult | None) -> Cause:
     """The likely cause of a finding.
 
     Args:
         result: in the run, shaped; or the exception.
         facts: from each process; with `after`, the first is from one that made no other call.
-        found: by the closer checks, as `trials.Check` has it.
         after: the result in a process like the first, after other calls; None if there are none.
     """
     for fact in facts:
-        if fact.first.form != fact.again.form:
-            results = [(fact.first, "the first time"), (fact.again, "called again")]
-            return Cause(results, [*_kept(fact), *_reads(fact, _BETWEEN_CALLS)])
-        name = found.removeprefix("setting ")
-        if (other := fact.settings.get(name)) and other.form != fact.first.form:
-            results = [(fact.first, "as it is"), (other, f"with another value of {name}")]
-            return Cause(results, list(_reads(fact, ("setting",), name)))
-        if found == "clock" and fact.moved is not None and fact.moved[0].form != fact.moved[1].form:
-            results = [(fact.moved[0], "now"), (fact.moved[1], "with the clock 400 days later")]
-            return Cause(results, list(_reads(fact, _BETWEEN_CALLS)))
-    if after is not None and after.form != facts[0].first.form:
-        alone = facts[0]
-        results = [(alone.first, "as the first call of a process"), (after, "in another process, after other calls")]
-        if drawn := [*_reads(alone, ("random",))]:
+        for other in fact.others:
+            if other.result.form != fact.first.form:
+                results = [(fact.first, "the first time"), (other.result, other.how)]
+                return Cause(results, list(_likely(fact.uses, other.kinds)))
+    one, ours = facts[0], _outcome(subject, result)
+    if after is not None and after.form != one.first.form:
+        results = [(one.first, "as the first call of a process"), (after, "in another process, after other calls")]
+        if drawn := [*_likely(one.uses, ("random",))]:
             return Cause(results, drawn)
-        changed = "".join(f": {name} changed{_at(where)}" for name, where in sorted(alone.changed.items())[:1])
+        changed = next((f": {use.what} changed{_at(use)}" for use in one.uses if use.kind == "state"), "")
         likely = f"it depends on earlier calls{changed}; another engine, or a correction, makes calls in another order"
         remedy = f"let the result depend on the payload alone, or {_STATE}"
         return Cause(results, [(likely, remedy)], of_order=True)
-    for fact in facts:
-        if fact.refilled is not None and fact.refilled.form != fact.first.form:
-            results = [
-                (fact.first, "with a set in it"),
-                (fact.refilled, "with the same set, filled in another order"),
-            ]
-            return Cause(results, list(_of_sets(fact)))
-    one, ours = facts[0], _outcome(subject, result)
-    unlike = next((each for each in facts if each.first.form != one.first.form), one)
-    results = [(one.first, "in one process"), (unlike.first, "in another one, with another hash seed")]
-    if unlike is one:
+    unlike = next((each.first for each in facts if each.first.form != one.first.form), None)
+    if unlike is not None:
+        results = [(one.first, "in one process"), (unlike, "in another one, with another hash seed")]
+    elif one.first.form != ours.form:
         results = [(ours, "in this process"), (one.first, "in another one, with another hash seed")]
-    if unlike is one and one.first.form == ours.form:
+    else:
         return Cause([(ours, "in the run; another call returned something else"), (one.first, "now")], [])
-    made = [] if one.sets or one.refilled else list(_of_globals(one, unlike))
-    reads = [*_reads(one, _BETWEEN_PROCESSES), *made, *_of_sets(one), *_reads(one, _OF_SURROUNDINGS)]
-    return Cause(results, reads)
+    return Cause(results, list(_likely(one.uses, _BETWEEN_PROCESSES)))
 
 
-def _reads(fact: Facts, kinds: tuple[Kind, ...], name: str = "") -> Iterator[tuple[str, str]]:
-    """What it reads of these kinds, the first of each; `name` is the name of a setting."""
+def _likely(uses: list[Use], kinds: tuple[Kind, ...]) -> Iterator[tuple[str, str]]:
+    """What the first use of each kind means, and what to do."""
     for kind in kinds:
-        use = next((use for use in fact.uses if use.kind == kind and name in ("", use.what)), None)
+        use = next((use for use in uses if use.kind == kind), None)
         if use is not None:
-            text, remedy = _READS[kind]
-            yield text.format(what=use.what, where=use.where), remedy
+            text, remedy = _MEANS[kind]
+            yield text.format(what=use.what, at=_at(use)), remedy
 
 
-def _kept(fact: Facts) -> Iterator[tuple[str, str]]:
-    """What it keeps between two calls."""
-    yield from _reads(fact, ("generator",))
-    for name, where in sorted(fact.changed.items())[:1]:
-        yield f"it has a state between calls: {name} changed{_at(where)}", _STATE
-    yield from _reads(fact, ("address",))
-
-
-def _of_globals(one: Facts, other: Facts) -> Iterator[tuple[str, str]]:
-    """What each process makes for itself when it imports the module, or what only this one has changed since."""
-    for name in sorted(name for name in one.start if one.start[name] != other.start.get(name, one.start[name]))[:1]:
-        yield (
-            f"it reads {name}, which is made when its module is imported, and is another one in each process",
-            "make the value from the payload, or where the graph is built, and give it to the function: "
-            "functools.partial(f, value)",
-        )
-    names = [name for name, form in sorted(one.start.items()) if form and name.startswith("the global ")]
-    if one is other and names and not one.uses:
-        yield (
-            f"it reads a global that was changed after its module was imported, and other processes import the module "
-            f"anew; its code mentions {', '.join(name.removeprefix('the global ') for name in names)}",
-            "give the value to the function where the graph is built: functools.partial(f, value)",
-        )
-
-
-def _of_sets(fact: Facts) -> Iterator[tuple[str, str]]:
-    if fact.sets or fact.refilled is not None:
-        built = f" that it builds{_at(fact.sets[0])}" if fact.sets else " in its input"
-        yield (
-            f"it depends on the order of a set{built}, which is another one in each process",
-            "iterate over sorted(the_set), or where members cannot be compared sorted(the_set, key=drift.canonical)",
-        )
-
-
-def _at(where: str) -> str:
-    return f" at {where}" if where else ""
+def _at(use: Use) -> str:
+    return f" at {use.where}" if use.where else ""
 
 
 def _outcome(subject: Subject, result: Any) -> CallResult:

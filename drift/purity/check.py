@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
@@ -36,6 +37,10 @@ _BEFORE_MAX = 64
 #: If calls are checked at once, the second replica gets a function's calls in groups of two, four, eight, up to this
 #: many.
 _TURNED_MAX = 64
+
+
+#: What replicas give of a call: the forms of two results, or None if the arguments cannot be made again.
+_Answers = tuple["tuple[bytes | None, bytes | None] | None", ...]
 
 
 class _Call(NamedTuple):
@@ -156,66 +161,49 @@ class PurityCheck:
         Raises:
             ImpureStep: the first of them that is not pure.
         """
-        try:
-            self._compare(self._calls)
-        except BaseException:
-            self._forget()
-            raise
+        if not self._calls:
+            return
+        first, second = self._started()
+        if not self._at_once:
+            self._judge(self._calls, self._answers(self._calls, first, second))
+        else:
+            answers = self._answers(self._calls, first)
+            self._judge(self._calls, answers)
+            for call, (answer,) in zip(self._calls, answers):
+                if answer is not None and call.form is not None:
+                    self._turn(call, second)
         self._calls = []
 
-    def _compare(self, calls: list[_Call]) -> None:
-        if not calls:
-            return
-        replicas = self._started()
-        if not self._at_once:
-            self._judge(calls, self._answers(calls, replicas))
-            return
-        answers = self._answers(calls, replicas[:1])
-        self._judge(calls, answers)
-        for call, (check,) in zip(calls, answers):
-            if check is None or call.form is None:
-                continue
-            index = call.watched.index
-            size, reverse = self._reversed.setdefault(index, (2, []))
-            reverse.append(call)
-            if len(reverse) >= size:
-                self._reversed[index] = min(2 * size, _TURNED_MAX), []
-                self._judge(reverse, self._answers(reverse, replicas[1:], reverse=True), counted=False)
+    def _turn(self, call: _Call, second: Replica) -> None:
+        """Collect calls of a function for the second replica, which gets them in groups, the last one first."""
+        index = call.watched.index
+        size, group = self._reversed.setdefault(index, (2, []))
+        group.insert(0, call)
+        if len(group) >= size:
+            self._reversed[index] = min(2 * size, _TURNED_MAX), []
+            self._judge(group, self._answers(group, second), counted=False)
 
-    def _answers(
-        self, calls: list[_Call], replicas: list[Replica], *, reverse: bool = False
-    ) -> list[tuple[trials.Check | None, ...]]:
-        """The results of each call from the replicas; the second, or with `reverse` the only one, begins at the end."""
+    def _answers(self, calls: list[_Call], forward: Replica, backward: Replica | None = None) -> list[_Answers]:
+        """Of each call what the replicas give; the second one begins at the end."""
         request = [(call.watched.index, call.packed) for call in calls]
-        backward = [reverse or at == 1 for at in range(len(replicas))]
-        for replica, is_backward in zip(replicas, backward):
-            replica.ask(("check", request[::-1] if is_backward else request))
-        answers: list[list[trials.Check | None]] = [replica.answer() for replica in replicas]
-        return list(zip(*(each[::-1] if is_backward else each for each, is_backward in zip(answers, backward))))
+        forward.ask(("check", request))
+        if backward is None:
+            return [(each,) for each in forward.answer()]
+        backward.ask(("check", request[::-1]))
+        return list(zip(forward.answer(), backward.answer()[::-1]))
 
-    def _judge(
-        self, calls: list[_Call], answers: list[tuple[trials.Check | None, ...]], *, counted: bool = True
-    ) -> None:
-        for call, checks in zip(calls, answers):
-            if None in checks or call.form is None:
+    def _judge(self, calls: list[_Call], answers: list[_Answers], *, counted: bool = True) -> None:
+        for call, found in zip(calls, answers):
+            if None in found or call.form is None:
+                self.unchecked += counted
+                continue
+            forms = {call.form, *chain.from_iterable(filter(None, found))} - {None}
+            if len(forms) > 1 and _form(trials.rebuilt(call.packed)) != call.arguments:  # its pickle loses something
                 self.unchecked += counted
                 continue
             self.checked += counted
-            if all(check == (call.form, call.form, "") for check in checks):
-                continue
-            if _form(trials.rebuilt(call.packed)) != call.arguments:  # its pickle loses something
-                self.unchecked += counted
-                continue
-            forms = {call.form, *(form for check in checks if check for form in (check.first, check.second))}
-            found = next((check.found for check in checks if check and check.found), "")
-            if len(forms - {None}) > 1 or found:
-                self._fail(call.watched, call.arguments, self._explained(call, found))
-
-    def _forget(self) -> None:
-        """Drop calls that have not been compared."""
-        for call in self._calls:
-            self._forms.pop((call.watched.index, call.arguments), None)
-        self._calls = []
+            if len(forms) > 1:
+                self._fail(call.watched, call.arguments, self._explained(call))
 
     def _remember(self, call: _Call) -> None:
         key = call.watched.index, call.arguments
@@ -223,7 +211,7 @@ class PurityCheck:
             self._fail(call.watched, call.arguments, self._found[key])
         if key in self._forms:
             if self._forms[key] != call.form:
-                self._fail(call.watched, call.arguments, self._explained(call, ""))
+                self._fail(call.watched, call.arguments, self._explained(call))
             return
         if len(self._forms) >= _REMEMBERED_MAX:
             self._forms.clear()
@@ -241,7 +229,7 @@ class PurityCheck:
             call.watched.finding = error
             raise
 
-    def _explained(self, call: _Call, found: str) -> ImpureStep:
+    def _explained(self, call: _Call) -> ImpureStep:
         """The cause for a call; from an earlier finding on the step if nothing explains this one, as where a function
         caches what it gives.
         """
@@ -251,12 +239,12 @@ class PurityCheck:
             replica.ask(("explain", (index, call.packed, [])))
         facts: list[trials.Facts] = [replica.answer() for replica in replicas]
         after = None
-        if not found and all(each.first.form == each.again.form for each in facts):
+        if all(other.result.form == each.first.form for each in facts for other in each.others):
             before = [packed for packed in self._begun.get(index, ()) if packed != call.packed]
             if before and (index not in self._causes or self._causes[index].of_order):
                 facts.insert(0, self._fresh(call, []))
                 after = self._fresh(call, before).first
-        cause = cause_of(call.watched.subject, call.result, facts, found, after)
+        cause = cause_of(call.watched.subject, call.result, facts, after)
         if not cause.likely and index in self._causes:
             cause = self._causes[index]._replace(results=cause.results)
         self._causes[index] = cause
@@ -276,14 +264,16 @@ class PurityCheck:
         """The only place that raises: test tools identify failures by their lines."""
         self._found[watched.index, arguments] = error
         watched.finding = error if self._at_once else None
-        self._forget()
+        for call in self._calls:  # have not been compared, or not all of them
+            self._forms.pop((call.watched.index, call.arguments), None)
+        self._calls = []
         raise error.with_traceback(None)
 
     def _started(self) -> list[Replica]:
         if not self._replicas:
             try:
                 for seed in _HASH_SEEDS:
-                    self._replicas.append(Replica(self._work, seed))
+                    self._replicas.append(Replica(self._work, seed, is_later=seed == _HASH_SEEDS[1]))
             except BaseException:
                 self.close()
                 raise

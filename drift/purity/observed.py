@@ -26,8 +26,9 @@ from drift_graph.functions import is_ours
 
 _THREAD = "threading.current_thread()"
 Kind = Literal[
-    "clock", "random", "generator", "setting", "address", "hash", "process", "outside", "folder", "zone", "locale"
-]
+    "clock", "random", "generator", "setting", "address", "hash", "process", "outside", "folder", "zone", "locale",
+    "state", "set",
+]  # fmt: skip
 
 CLOCKS: tuple[str, ...] = tuple(name for name in (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
@@ -75,8 +76,8 @@ class Use(NamedTuple):
     """One observed action of a function.
 
     Attributes:
-        what: the call, as in source code; for a setting the name of the variable.
-        where: "file:line" in the user's code.
+        what: the call, as in source code; for a setting the name of the variable, for a state the place that has it.
+        where: "file:line" in the user's code; "" if no line says it.
     """
 
     kind: Kind

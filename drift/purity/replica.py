@@ -1,5 +1,5 @@
-"""A process with another hash seed, folder, time zone and locale that repeats calls of a graph's functions: `Replica`
-is the caller's side, `main` the process.
+"""A process with another hash seed, clock, folder, time zone and locale that repeats calls of a graph's functions:
+`Replica` is the caller's side, `main` the process.
 
 Invariant: in the process, the working directory, the local time and, where the machine has another one, the locale
 differ from the caller's, while modules are still found.
@@ -25,7 +25,7 @@ from drift.children import Channel
 from drift.engines import shipping
 from drift.engines.surroundings import Surroundings, surroundings
 from drift.parent import Parent
-from drift.purity import trials
+from drift.purity import clocks, trials
 from drift_graph.errors import GraphError, ProcessError
 
 _ANSWER_MAX_S = 120.0
@@ -43,16 +43,17 @@ class Replica:
     Args:
         work: the functions, as `shipping.packed` gives a list of subjects.
         hash_seed: of the process, 0 to 4294967295.
+        is_later: whether its clock is moved by 400 days.
     """
 
-    def __init__(self, work: bytes, hash_seed: int) -> None:
+    def __init__(self, work: bytes, hash_seed: int, *, is_later: bool = False) -> None:
         self._process = Channel(
             "drift purity check",
             "drift.purity.replica",
             environment={"PYTHONHASHSEED": str(hash_seed)},
             stderr=subprocess.DEVNULL,
         )
-        self._process.send((surroundings(), work))
+        self._process.send((surroundings(), work, is_later))
         self.close = self._process.end
         self.ask = self._process.send
 
@@ -80,7 +81,9 @@ class Replica:
 def main() -> None:
     """Load the functions, then answer until the pipe ends."""
     caller = Parent(int(sys.argv[1]))
-    around, work = caller.receive()
+    around, work, is_later = caller.receive()
+    clocks.make_movable()
+    clocks.move(clocks.SHIFT_S if is_later else 0.0)
     functions, error = _loaded(around, work)
     while True:
         request = caller.receive()
@@ -131,7 +134,7 @@ def _answer(functions: list[trials.Trials], request: tuple[str, Any]) -> Any:
     if kind == "explain":
         index, packed, before = arguments
         return functions[index].explain(packed, before)
-    checks: list[trials.Check | None] = []
+    checks: list[tuple[bytes | None, bytes | None] | None] = []
     for index, packed in arguments:
         try:
             checks.append(functions[index].check(packed))

@@ -1,5 +1,5 @@
-"""Calls of one function on one payload, in a process of their own: again, with sets in another order, with the clock
-moved, with other settings.
+"""Calls of one function on one payload, in a process of their own: again, with sets in another order, at another time,
+with other settings.
 
 Invariant: every call gets arguments that were rebuilt for it, with equal canonical bytes.
 """
@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import datetime
-import functools
 import os
 import pickle
 import re
 import sys
-import time
-import types
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
 
-from drift.purity import inspection
-from drift.purity.observed import CLOCKS, Kind, Observed, Use
+from drift.purity import clocks, inspection
+from drift.purity.observed import Kind, Observed, Use
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
-from drift_graph.functions import pass_interrupts, safe_text, user_function
+from drift_graph.functions import pass_interrupts, safe_text
 
 _SHOWN_CHARACTERS_MAX = 500
-#: How far the clock is moved: beyond a day, a month and a year, and no whole number of anything.
-_SHIFT_S = 400 * 86400 + 3723.25
 #: Number of a function's first calls that are checked closely.
 _CLOSE_CHECKS = 20
 _OTHER_SETTING = "changed by drift's purity check"
@@ -62,26 +56,14 @@ def form_of_error(error: BaseException) -> bytes:
     return b"raised " + type(error).__qualname__.encode()
 
 
-def result_of(subject: Subject, result: Any) -> CallResult:
+def result_of(subject: Subject, result: Any, *, shown: bool = True) -> CallResult:
     """A shaped result, with its text."""
-    return CallResult(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX))
+    text = safe_text(repr, result, _SHOWN_CHARACTERS_MAX) if shown else ""
+    return CallResult(form_of_result(subject.shape, result), text)
 
 
 def raised(error: BaseException) -> CallResult:
     return CallResult(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
-
-
-def _called(subject: Subject, arguments: tuple[Any, ...]) -> Any:
-    """The shaped result of a call, or its exception."""
-    try:
-        return shaped(subject.shape, subject.function(*arguments))
-    except BaseException as error:
-        pass_interrupts(error)
-        return _Raised(error)
-
-
-class _Raised(NamedTuple):
-    error: BaseException
 
 
 # Payloads.
@@ -163,160 +145,37 @@ def _fields_of(value: Any) -> list[tuple[str, Any]]:
     return []
 
 
-# The clock, random numbers and settings, held still or moved.
-
-
-@contextmanager
-def clock_at(moment_s: float, namespaces: list[dict[str, Any]], function: Callable[..., Any]) -> Iterator[None]:
-    """Every clock that Python code reads shows `moment_s`; in `namespaces` clocks may have other names, and the
-    function may hold one: in a partial, a default, a closure, or an attribute of its object.
-    """
-    instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
-    instead |= {id(real): _still_class(real, moment_s) for real in (datetime.datetime, datetime.date)}
-    with ExitStack() as undo:
-        for names in (vars(time), vars(datetime), *namespaces):
-            _replace_in(names, instead, undo)
-        _replace_inside(function, instead, undo)
-        yield
-
-
-def _replaced(value: Any, instead: dict[int, Any]) -> Any:
-    """What stands in for a clock, or for a method of one (datetime.now); the value itself if it is none."""
-    if isinstance(value, types.BuiltinMethodType) and id(value.__self__) in instead:
-        return getattr(instead[id(value.__self__)], value.__name__)
-    return instead.get(id(value), value)
-
-
-def _replace_in(names: dict[str, Any], instead: dict[int, Any], undo: ExitStack) -> None:
-    for name, value in list(names.items()):
-        if (other := _replaced(value, instead)) is not value:
-            undo.callback(names.__setitem__, name, value)
-            names[name] = other
-
-
-def _replace_inside(function: Any, instead: dict[int, Any], undo: ExitStack) -> None:
-    """In what a function holds."""
-    function = user_function(function)
-    if isinstance(function, functools.partial):
-        inside, own, set_state = function.func, vars(function), getattr(function, "__setstate__")  # noqa: B009
-        undo.callback(set_state, (inside, function.args, function.keywords, own))
-        args = tuple(_replaced(each, instead) for each in function.args)
-        keywords = {name: _replaced(each, instead) for name, each in function.keywords.items()}
-        set_state((inside, args, keywords, own))
-        _replace_inside(inside, instead, undo)
-        return
-    owner = getattr(function, "__self__", function)
-    if not isinstance(owner, (types.FunctionType, types.ModuleType, type)) and hasattr(owner, "__dict__"):
-        _replace_in(vars(owner), instead, undo)
-    for held in (getattr(function, "function", None), getattr(function, "key", None)):
-        if callable(held) and type(function).__module__ == "drift.operators":
-            _replace_inside(held, instead, undo)
-    function = getattr(function, "__func__", function)
-    if isinstance(function, types.FunctionType):
-        defaults, cells = function.__defaults__, function.__closure__ or ()
-        undo.callback(setattr, function, "__defaults__", defaults)
-        function.__defaults__ = defaults and tuple(_replaced(each, instead) for each in defaults)
-        if function.__kwdefaults__:
-            _replace_in(function.__kwdefaults__, instead, undo)
-        for cell in cells:
-            with suppress(ValueError):  # an empty cell
-                undo.callback(setattr, cell, "cell_contents", cell.cell_contents)
-                cell.cell_contents = _replaced(cell.cell_contents, instead)
-
-
-def _still(name: str, moment_s: float) -> Callable[..., Any]:
-    real = getattr(time, name)
-    if name.startswith("clock_gettime"):
-        return lambda clock: int(moment_s * 1e9) if name.endswith("_ns") else moment_s
-    if name.endswith("_ns"):
-        return lambda: int(moment_s * 1e9)
-    if name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
-        return lambda: moment_s
-    if name in ("strftime", "asctime"):
-        return lambda *args: real(*args, *(() if len(args) > (name == "strftime") else (time.localtime(),)))
-    return lambda moment=None: real(moment_s if moment is None else moment)
-
-
-class _Real(type):
-    """A metaclass for a stand-in class: instances of the real class count as its instances."""
-
-    real: type
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, cls.real)
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, cls.real)
-
-
-def _still_class(real: Any, moment_s: float) -> Any:
-    """Stands in for `datetime.date` or `datetime.datetime`: makes the same values, and has another now."""
-    members: dict[str, Any] = {
-        "real": real,
-        "__new__": lambda cls, *args, **named: real(*args, **named),
-        "today": classmethod(lambda cls: real.fromtimestamp(moment_s)),
-    }
-    if real is datetime.datetime:
-        members["now"] = classmethod(lambda cls, tz=None: real.fromtimestamp(moment_s, tz))
-        members["utcnow"] = classmethod(lambda cls: real.fromtimestamp(moment_s, datetime.UTC).replace(tzinfo=None))
-    return _Real("Still", (real,), members)
-
-
-@contextmanager
-def setting(name: str, value: str) -> Iterator[None]:
-    """An environment variable with another value."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
 def _numpy_state() -> bytes:
     """The state of the random numbers that numpy has for everybody; nobody sees who draws them."""
     numpy = sys.modules.get("numpy.random")
     return pickle.dumps(numpy.get_state()) if numpy is not None else b""
 
 
-# Requests to a process.
+class Other(NamedTuple):
+    """A call with the same payload in other circumstances.
+
+    Attributes:
+        how: the circumstances, for people.
+        kinds: of what a function reads, what may make its result another one here, the likeliest first.
+    """
+
+    how: str
+    kinds: tuple[Kind, ...]
+    result: CallResult
 
 
-class Check(NamedTuple):
-    """Forms of two calls, and further findings: "clock", or "setting NAME"."""
-
-    first: bytes | None
-    second: bytes | None
-    found: str = ""
-
-
-@dataclasses.dataclass
-class Facts:
+class Facts(NamedTuple):
     """What a process says of a function and a payload.
 
     Attributes:
-        first, again: two calls, one after the other.
-        refilled: a call with sets in the payload filled in another order; None if there are none.
-        uses: what the function was seen to read, in this call or before.
-        moved: two calls with the clock stopped, now and 400 days later; None if it reads none.
-        settings: for each environment variable it reads, a call with another value of it.
-        start: the form of all that it may keep, globals and defaults among it, before the calls.
-        changed: names of what has changed since, with a line that mentions each.
-        sets: lines that build a set.
+        first: a call.
+        others: further calls after it.
+        uses: what the function was seen to read, to change and to build, in these calls or before.
     """
 
     first: CallResult
-    again: CallResult
-    refilled: CallResult | None = None
-    uses: list[Use] = dataclasses.field(default_factory=list)
-    moved: tuple[CallResult, CallResult] | None = None
-    settings: dict[str, CallResult] = dataclasses.field(default_factory=dict)
-    start: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    changed: dict[str, str] = dataclasses.field(default_factory=dict)
-    sets: list[str] = dataclasses.field(default_factory=list)
+    others: list[Other]
+    uses: list[Use]
 
 
 class Trials:
@@ -327,72 +186,64 @@ class Trials:
         self._checked = 0
         self._observed = Observed()
 
-    def check(self, packed: bytes) -> Check:
-        """Two calls; at first also whether the function depends on a clock too coarse to show, or on a setting."""
+    def check(self, packed: bytes) -> tuple[bytes | None, bytes | None]:
+        """The forms of two calls, the second with other values of the settings that the function reads."""
         self._checked += 1
-        closely = self._checked <= _CLOSE_CHECKS
-        again = rebuilt(packed)
-        again = in_other_order(again, reversed_set) or again
-        with self._observed if closely else nullcontext():
-            first = self._form(rebuilt(packed))
-        second = self._form(again)
-        found = ""
-        if closely and first == second:
-            found = "clock" if self._reads("clock") and self._clock_matters(packed) else ""
-            for name in self._reads("setting"):
-                with setting(name, _OTHER_SETTING):
-                    found = found or (f"setting {name}" if self._form(rebuilt(packed)) != first else "")
-        return Check(first, second, found)
+        again = in_other_order(rebuilt(packed), reversed_set) or rebuilt(packed)
+        with self._observed if self._checked <= _CLOSE_CHECKS else nullcontext():
+            first = self._result(rebuilt(packed), shown=False)
+        with self._other_settings():
+            return first.form, self._result(again, shown=False).form
 
     def explain(self, packed: bytes, before: list[bytes]) -> Facts:
         """All facts about a payload. `before`: arguments of other calls, which are made first."""
-        subject = self._subject
-        owner = inspection.function_inside(subject.function)
+        owner = inspection.function_inside(self._subject.function)
         executed = self._observed.executed
         start, state_of_numpy = inspection.mutable_state(owner, {}), _numpy_state()
         for each in before:
-            self._form(rebuilt(each))
+            self._result(rebuilt(each), shown=False)
         with self._observed:
             first = self._result(rebuilt(packed))
+        uses = self._observed.uses
         if state_of_numpy != _numpy_state():
             use = Use("random", "numpy.random", inspection.line_with("'random'", executed, owner))
-            self._observed.uses = {use: None, **self._observed.uses}
+            self._observed.uses = uses = {use: None, **uses}
         start = inspection.mutable_state(owner, executed) | start
-        facts = Facts(first, self._result(rebuilt(packed)), start=start)
+        again = self._result(rebuilt(packed))
+        others = [Other("called again", ("generator", "state", "address", "random", "clock"), again)]
+        if settings := self._settings():
+            with self._other_settings():
+                how = f"with another value of {', '.join(settings)}"
+                others.append(Other(how, ("setting",), self._result(rebuilt(packed))))
+        with clocks.otherwise():
+            others.append(Other("at another time", ("random", "clock"), self._result(rebuilt(packed))))
         if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
-            facts.refilled = self._result(other)
-        if self._reads("clock"):
-            now = time.time()
-            facts.moved = self._at(now, packed), self._at(now + _SHIFT_S, packed)
-        for name in self._reads("setting"):
-            with setting(name, _OTHER_SETTING):
-                facts.settings[name] = self._result(rebuilt(packed))
+            others.append(Other("with the same set, filled in another order", ("set",), self._result(other)))
         state = inspection.mutable_state(owner, executed)
-        changed = [name for name, form in start.items() if state.get(name) != form]
-        facts.changed = {name: inspection.line_with(name, executed, owner) for name in changed}
-        facts.sets = inspection.lines_that_build_sets(executed)
-        facts.uses = list(self._observed.uses)
-        if _ADDRESS.search(first.shown) and _ADDRESS.search(facts.again.shown):
-            facts.uses.append(Use("address", "the repr() of an object that has none of its own", subject.where))
-        return facts
+        changed = sorted(name for name, form in start.items() if state.get(name) != form)
+        found = [Use("state", name, inspection.line_with(name, executed, owner)) for name in changed]
+        found += [Use("set", "that it builds", line) for line in inspection.lines_that_build_sets(executed)]
+        if other is not None:
+            found.append(Use("set", "in its input", ""))
+        if _ADDRESS.search(first.shown) and _ADDRESS.search(again.shown):
+            found.append(Use("address", "the repr() of an object that has none of its own", self._subject.where))
+        return Facts(first, others, [*uses, *found])
 
-    def _reads(self, kind: Kind) -> list[str]:
-        return [use.what for use in self._observed.uses if use.kind == kind]
+    def _settings(self) -> list[str]:
+        return [use.what for use in self._observed.uses if use.kind == "setting"]
 
-    def _form(self, arguments: tuple[Any, ...]) -> bytes | None:
-        result = _called(self._subject, arguments)
-        if isinstance(result, _Raised):
-            return form_of_error(result.error)
-        return form_of_result(self._subject.shape, result)
+    def _other_settings(self) -> AbstractContextManager[Any]:
+        if not (settings := self._settings()):
+            return nullcontext()
+        from unittest.mock import patch
 
-    def _result(self, arguments: tuple[Any, ...]) -> CallResult:
-        result = _called(self._subject, arguments)
-        return raised(result.error) if isinstance(result, _Raised) else result_of(self._subject, result)
+        return patch.dict(os.environ, dict.fromkeys(settings, _OTHER_SETTING))
 
-    def _at(self, moment_s: float, packed: bytes) -> CallResult:
-        with clock_at(moment_s, list(self._observed.executed.values()), self._subject.function):
-            return self._result(rebuilt(packed))
-
-    def _clock_matters(self, packed: bytes) -> bool:
-        now = time.time()
-        return self._at(now, packed).form != self._at(now + _SHIFT_S, packed).form
+    def _result(self, arguments: tuple[Any, ...], *, shown: bool = True) -> CallResult:
+        """The result of a call; without its text where nobody reads that."""
+        try:
+            result = shaped(self._subject.shape, self._subject.function(*arguments))
+        except BaseException as error:
+            pass_interrupts(error)
+            return raised(error)
+        return result_of(self._subject, result, shown=shown)
