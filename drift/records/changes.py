@@ -1,7 +1,7 @@
 """Differences between two graphs' fingerprints, in words.
 
-Invariant: two fingerprints with different `structure`, or (made by one Python) different `code`, give at least one
-change that matters; equal ones give none that does.
+Invariant: two fingerprints with different `structure` or `code` give at least one change that matters, or one that says
+what cannot be compared; equal ones give none that does.
 
 Why: every field that is hashed is compared here; a remaining difference is reported as unexplained. Steps are matched
 first by name and content, then by content (renamed), then by name (changed); the rest was added or removed.
@@ -52,9 +52,11 @@ def compare(old: Fingerprint, new: Fingerprint, *, states_by_name: bool = False)
         states_by_name: match steps with state by their names alone, and none by its position.
     """
     steps_old, steps_new = steps_of(old), steps_of(new)
-    same_python = old["python"] == new["python"]
     pairs = matched(steps_old, steps_new, states_by_name=states_by_name)
     changes: list[Change] = []
+    if old["format"] != new["format"]:
+        text = f"functions cannot be compared: their hashes are of form {old['format']}, and now of {new['format']}"
+        changes.append(Change("unknown", "", text, matters=False))
     if old["name"] != new["name"]:
         changes.append(Change("name", "", f"the graph is named {new['name']!r}, before {old['name']!r}", matters=False))
     changes += [_removed(name, step) for name, step in steps_old.items() if name not in pairs]
@@ -63,7 +65,7 @@ def compare(old: Fingerprint, new: Fingerprint, *, states_by_name: bool = False)
         if name not in found:
             changes.append(_added(name, step, new))
         else:
-            changes += _step_changes(found[name], steps_old[found[name]], name, step, same_python)
+            changes += _step_changes(found[name], steps_old[found[name]], name, step, old["format"] == new["format"])
     changes += _edge_changes(old, new, pairs)
     changes = list(dict.fromkeys(changes))
     if not any(change.matters for change in changes) and old["structure"] != new["structure"]:
@@ -149,27 +151,27 @@ def _word(step: _Step) -> str:
     return step[0]["kind"] if _is_named(step) else "step"
 
 
-def _step_changes(old_name: str, old: _Step, name: str, new: _Step, same_python: bool) -> Iterator[Change]:
+def _step_changes(old_name: str, old: _Step, name: str, new: _Step, same_format: bool) -> Iterator[Change]:
     before, after = old[0]["where"], new[0]["where"]
     if old_name != name:
         yield Change("name", name, f"step {name!r} was named {old_name!r}", False, before, after)
     for one, other in zip(old, new):
         yield from _parameter_changes(name, one, other)
         if "asked" in one and "asked" in other:
-            yield from _asked_changes(name, one, other, same_python)
+            yield from _asked_changes(name, one, other) if same_format else ()
             continue
         for role in {**one["functions"], **other["functions"]}:
             if role not in other["functions"]:
                 yield Change("policy", name, f"{_of(name, role)} is gone", before=before, after=after)
             elif role not in one["functions"]:
                 yield Change("policy", name, f"{_of(name, role)} is new", before=before, after=after)
-            else:
-                yield from _function_changes(name, role, one["functions"][role], other["functions"][role], same_python)
+            elif same_format:
+                yield from _function_changes(name, role, one["functions"][role], other["functions"][role])
 
 
-def _asked_changes(step: str, old: dict[str, Any], new: dict[str, Any], same_python: bool) -> Iterator[Change]:
+def _asked_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
     for role, function in old["asked"].items():
-        for change in _function_changes(step, role, function, new["asked"][role], same_python):
+        for change in _function_changes(step, role, function, new["asked"][role]):
             text = f"{change.text}; answers that are logged stay as they are"
             yield replace(change, text=text, matters=False)
 
@@ -201,27 +203,20 @@ def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> I
                          before=old["where"], after=new["where"])  # fmt: skip
 
 
-def _function_changes(
-    step: str, role: str, old: dict[str, Any], new: dict[str, Any], same_python: bool
-) -> Iterator[Change]:
-    which = "code" if same_python else "source"
-    if old[which] == new[which] and old[which] is not None:
+def _function_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
+    if old["code"] == new["code"]:
         if old["name"] != new["name"]:
             text = f"{_of(step, role)} is named {new['name']}, before {old['name']}; it does the same"
             yield Change("name", step, text, False, old["where"] or "", new["where"] or "")
         return
-    if not same_python and (old["source"] is None or new["source"] is None):
-        text = f"{_of(step, role)}, {new['name']}, cannot be compared: other Python, and its source is not known"
-        yield Change("unknown", step, text, False, old["where"] or "", new["where"] or "")
-        return
-    found = list(_part_changes(step, role, old, new, "code" if same_python else "tree"))
+    found = list(_part_changes(step, role, old, new))
     if not found:
         text = f"{_of(step, role)}, {new['name']}, reaches other code than before"
         found = [Change("function", step, text, True, old["where"] or "", new["where"] or "")]
     yield from found
 
 
-def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any], which: str) -> Iterator[Change]:
+def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
     """Part by part, in the order in which the function reaches them: its own code, values it holds, functions it
     calls.
     """
@@ -229,7 +224,12 @@ def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]
     todo = [(0, 0)]
     for pair in todo:
         one, other = old["parts"][pair[0]], new["parts"][pair[1]]
-        if one["kind"] != other["kind"] or one[which] != other[which]:
+        same_code = one["code"] == other["code"]
+        if one["from"] != other["from"] and one["from"] and other["from"]:
+            text = f"{_of(step, role)}, {other['name']}, cannot be compared: its source is not known, here or there"
+            yield Change("unknown", step, text, False, one["where"] or "", other["where"] or "")
+            same_code = True
+        elif one["kind"] != other["kind"] or not same_code:
             yield _code_change(step, role, one, other)
         values, others = ({value["name"]: value for value in part["values"]} for part in (one, other))
         for name in dict.fromkeys([*values, *others]):
@@ -239,7 +239,7 @@ def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]
                 if following not in visited:
                     visited.add(following)
                     todo.append(following)
-            elif _differ(before, after) and (one[which] == other[which] or (before and after)):
+            elif _differ(before, after) and (same_code or (before and after)):
                 yield _value_change(step, role, name, one, other, before, after, old, new)
 
 

@@ -1,16 +1,16 @@
-"""A function in storable form: hashes of its code, and its source for people.
+"""A function in storable form: a hash of its source and of what it closes over, and its text for people.
 
-Invariant: two prints made by one Python have equal `code` exactly when the functions have the same instructions over
-the same constants, defaults, closures and module values, at any depth of the user's own functions and classes. Moving a
-function to another line or file, or changing its comments, changes nothing.
+Invariant: two prints have equal `code` exactly when the functions have the same source over the same defaults, closures
+and module values, at any depth of the user's own functions and classes. Moving a function to another line or file, or
+changing its name, its comments, its docstring or its annotations, changes nothing.
 
-Why: the hashes cover instructions with their arguments resolved to names and constants, never file names, line numbers,
-indices or addresses. Values are hashed by their canonical bytes; patterns, paths, arrays and tables have none, and are
-hashed by what a pickle of them holds. Other objects of libraries count by their types, since what they hold may change
-during a run: a generator of random numbers, the environment. Functions of the standard library, of installed packages
-and of drift count by their names; a record's manifest has their versions.
-
-Instructions differ between versions of Python. `source` is a hash of syntax trees, for comparison across them.
+Why: the hashes cover syntax trees, which are those of every Python, and never file names, line numbers or addresses. A
+function without a source that is what runs (`exec`, a file that was edited since) is hashed by its instructions, which
+are those of one Python; a part of a print says where its hash is from. Values are hashed by their canonical bytes;
+patterns, paths, arrays and tables have none, and are hashed by what a pickle of them holds. Other objects of libraries
+count by their types, since what they hold may change during a run: a generator of random numbers, the environment.
+Functions of the standard library, of installed packages and of drift count by their names; a record's manifest has
+their versions.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ _NAMED_AFTER_STEPS = {
     "drift.diverting.TriedRows": "step",
     "drift.diverting.TriedStep": "name",
 }
-#: One function: {"name", "where", "code", "source", "parts": [...]}; the first part is the function itself.
+#: One function: {"name", "where", "code", "parts": [...]}; the first part is the function itself.
 FunctionPrint = dict[str, Any]
+
+#: Where the hash of a part is from that has a source.
+SOURCE = "source"
 
 _SHOWN_CHARACTERS_MAX, _READ_CHARACTERS_MAX = 200, 10_000
 _INSTALLED = tuple(sorted({sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}))
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 #: Packages whose values without canonical form are constants as a rule: patterns, paths, zones, arrays, tables.
 _OF_CONSTANTS = frozenset({"re", "pathlib", "zoneinfo", "collections", "array", "pandas", "polars", "pyarrow"})
-_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 _NOTED = ("_fields", "_field_defaults", "_abc_impl")
 _METHODS = (types.FunctionType, staticmethod, classmethod, property)
 
@@ -63,7 +65,7 @@ def print_of(function: Callable[..., Any]) -> FunctionPrint:
     top = walk.value(function)
     parts = walk.parts or [_part(top["shown"] or top["type"], "by name", top["hash"] or "")]
     shown = field_of(function, "user_function", function)  # of a scan: the user's function
-    return {"name": name_of(shown), "where": line_of(shown), **_hashes_of(parts), "parts": parts}
+    return {"name": name_of(shown), "where": line_of(shown), "code": _hash_of(parts), "parts": parts}
 
 
 def with_step_names(print_: FunctionPrint, names: Mapping[str, str]) -> FunctionPrint:
@@ -81,30 +83,19 @@ def with_step_names(print_: FunctionPrint, names: Mapping[str, str]) -> Function
                 if value["name"] == _NAMED_AFTER_STEPS[values[0]["shown"]] and value["hash"] in hashes:
                     value["hash"], value["shown"] = hashes[value["hash"]]
         parts.append({**part, "values": values})
-    return {**print_, **_hashes_of(parts), "parts": parts}
-
-
-def _hashes_of(parts: list[dict[str, Any]]) -> dict[str, str | None]:
-    known = all(part["tree"] is not None for part in parts)
-    return {
-        "code": value_hash([_bare(part, "code") for part in parts]),
-        "source": value_hash([_bare(part, "tree") for part in parts]) if known else None,
-    }
+    return {**print_, "code": _hash_of(parts), "parts": parts}
 
 
 def _part(name: str, kind: str, code: str, where: str | None = None) -> dict[str, Any]:
-    return {"name": name, "where": where, "kind": kind, "code": code, "tree": code, "text": None, "values": []}
+    return {"name": name, "where": where, "kind": kind, "code": code, "from": None, "text": None, "values": []}
 
 
-def _bare(part: dict[str, Any], which: str) -> tuple[Any, ...]:
-    """The part without names and locations; for a value its hash, else the index of its part, else its type."""
-    values = [(value["name"], value.get("part"), value.get("hash"), value["type"]) for value in part["values"]]
-    return part["kind"], part[which], values
-
-
-def python_tag() -> str:
-    """The Python version of the instructions, such as "cpython-311"."""
-    return sys.implementation.cache_tag or sys.version.split()[0]
+def _hash_of(parts: list[dict[str, Any]]) -> str:
+    """Of parts without names and locations; for a value its hash, else the index of its part, else its type."""
+    known = ("name", "part", "hash", "type")
+    return value_hash([
+        (part["kind"], part["code"], [tuple(map(value.get, known)) for value in part["values"]]) for part in parts
+    ])  # fmt: skip
 
 
 def value_hash(value: Any) -> str:
@@ -156,13 +147,13 @@ class _Walk:
         """Fill in a part, and return what it reaches."""
         if isinstance(value, types.FunctionType) and not _is_users(value):
             name = value_hash(_global_name(value))
-            part |= {"kind": "library function", "code": name, "tree": name}
+            part |= {"kind": "library function", "code": name}
             return _closure_of(value)
         if isinstance(value, types.FunctionType):
             part["kind"] = "function"
-            part["code"] = _code_hash(value.__code__, value.__code__.co_exceptiontable)
-            text, part["tree"] = _source_of(value.__code__)
+            text, part["code"] = _source_of(value.__code__)
             part["text"] = None if text is None else shown_safely(text)
+            part["from"] = SOURCE if text is not None else sys.implementation.cache_tag
             return _reached(value)
         if isinstance(value, type):
             part["kind"] = "class"
@@ -288,20 +279,10 @@ def _globals_of(code: types.CodeType, names: Mapping[str, Any]) -> dict[str, Any
 
 
 def _instructions(code: types.CodeType) -> tuple[Any, ...]:
-    """Instructions with resolved arguments; no docstring, no line, no index."""
-    listed = [
-        (instruction.opname, _constant(instruction.argval))
-        for instruction in dis.get_instructions(code)
-        if instruction.opname != "CACHE"
-    ]
-    signature = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _FLAGS)
-    return signature, code.co_varnames[: sum(signature[::2])], listed, code.co_exceptiontable
-
-
-@functools.lru_cache(maxsize=256)
-def _code_hash(code: types.CodeType, exceptions: bytes) -> str:
-    """The hash of instructions; equal codes have equal ones, but for their exceptions in the first 3.11s."""
-    return value_hash(_instructions(code))
+    """What a code does, without lines and docstring."""
+    names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    return code.co_code, code.co_exceptiontable, names, arguments, _constant(code.co_consts)
 
 
 def _constant(value: Any) -> Any:
@@ -420,15 +401,15 @@ def _class_location(kind: type) -> str | None:
         return None
 
 
-# Source: for people, and for comparison across versions of Python.
-
-
-def _source_of(code: types.CodeType) -> tuple[str | None, str | None]:
-    """A function's text and the hash of its syntax tree; None if there is no text, or it has changed since."""
+def _source_of(code: types.CodeType) -> tuple[str | None, str]:
+    """A function's text and the hash of its syntax tree; of what has no text, or another one since, that of its
+    instructions.
+    """
     linecache.checkcache(code.co_filename)
     lines = tuple(linecache.getlines(code.co_filename))
     parsed = _parsed(lines, code.co_filename) if lines else None
-    return (None, None) if parsed is None else parsed.source_of(code)
+    found = None if parsed is None else parsed.source_of(code)
+    return found or (None, value_hash(_instructions(code)))
 
 
 class _Parsed:
@@ -438,7 +419,7 @@ class _Parsed:
         self._lines = lines
         self._codes: dict[int, list[types.CodeType]] = {}
         self._nodes: dict[int, list[_FunctionNode]] = {}
-        self._found: dict[Any, tuple[str | None, str | None]] = {}
+        self._found: dict[Any, tuple[str, str] | None] = {}
         todo = [module]
         for code in todo:
             self._codes.setdefault(code.co_firstlineno, []).append(code)
@@ -450,24 +431,21 @@ class _Parsed:
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                 self._nodes.setdefault(first, []).append(node)
 
-    def source_of(self, code: types.CodeType) -> tuple[str | None, str | None]:
-        """A function's text and the hash of its syntax tree; both None if its file has other instructions now."""
+    def source_of(self, code: types.CodeType) -> tuple[str, str] | None:
+        """A function's text and the hash of its syntax tree; None if its file has other instructions now."""
         # The first 3.11s take codes for equal that differ in these tables only.
         known = (code, code.co_exceptiontable, code.co_linetable)
-        found = self._found.get(known)
-        if found is None:
-            found = self._found[known] = self._look_for(code)
-        return found
+        if known not in self._found:
+            self._found[known] = self._look_for(code)
+        return self._found[known]
 
-    def _look_for(self, code: types.CodeType) -> tuple[str | None, str | None]:
-        own, line = _instructions(code), code.co_firstlineno
-        if not any(each.co_name == code.co_name and _instructions(each) == own for each in self._codes.get(line, ())):
-            return None, None
-        node = _node_of(code, self._nodes.get(line, ()))
+    def _look_for(self, code: types.CodeType) -> tuple[str, str] | None:
+        line = code.co_firstlineno
+        node = _node_of(code, self._nodes.get(line, ())) if code in self._codes.get(line, ()) else None
         if node is None:
-            return None, None
+            return None
         if isinstance(node, ast.Lambda):
-            text = ast.get_source_segment("".join(self._lines), node)
+            text = ast.get_source_segment("".join(self._lines), node) or ""
         else:
             text = textwrap.dedent("".join(self._lines[line - 1 : node.end_lineno]))
         return text, value_hash(_tree(node, top=True))

@@ -1,9 +1,9 @@
 """A graph's fingerprint: what it computes, by structure and by the code of its functions, in storable form.
 
 Invariant: equal `structure` means the same operators, windows, arities, time policies and edges, hence the same metas
-for the same payloads. Equal `structure` and `code` (of one Python) mean the same output for the same input, if the
-functions are pure; see `drift.records.code` for what is hashed. What a call asks, and how, is in neither: the answers
-are input, and are taken from where they were logged, whatever would be asked now.
+for the same payloads. Equal `structure` and `code` mean the same output for the same input, if the functions are pure;
+`drift.records.code` says what is hashed. What a call asks, and how, is in neither: the answers are input, and are taken
+from where they were logged, whatever would be asked now. Hashes of two formats say nothing of each other.
 
 Why: an item's meta depends on ranks and child indices, its payload on functions. Of the names of steps only those of
 sources and sinks reach the output, so others are not hashed; lines and texts are there for people.
@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drift.records.code import print_of, python_tag, value_hash
+from drift.records.code import print_of, value_hash
 from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Map, Operator, Sink, Source
 from drift_graph.policies import TimePolicy
 from drift_graph.segments import Segment
 
-#: {"format", "name", "python", "digest", "structure", "code", "source", "operators": [...], "edges": [...]}: of dicts,
-#: lists, text, ints and None only.
+#: {"format", "name", "digest", "structure", "code", "operators": [...], "edges": [...]}: of dicts, lists, text, ints
+#: and None only.
 Fingerprint = dict[str, Any]
 
-FORMAT = 1
+FORMAT = 2  # 1 had hashes of instructions
 
 
 def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = None) -> Fingerprint:
@@ -40,15 +40,12 @@ def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = Non
     functions = [each["functions"][role] for each in operators for role in each["functions"]]
     structure = value_hash(shape)
     code = value_hash([each["code"] for each in functions])
-    sources = [each["source"] for each in functions]
     return {
         "format": FORMAT,
         "name": dataflow.name,
-        "python": python_tag(),
         "digest": value_hash([structure, code]),
         "structure": structure,
         "code": code,
-        "source": None if None in sources else value_hash(sources),
         "operators": operators,
         "edges": edges,
     }

@@ -203,18 +203,15 @@ def main() -> None:
 
 def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
     """Raises GraphError: the graph computes something else here, since modules differ."""
-    from drift.records.fingerprint import fingerprint  # here, since processes of one machine do not need its imports
+    from drift.records.changes import compare  # here, since processes of one machine do not need these imports
+    from drift.records.fingerprint import fingerprint
 
-    found = fingerprint(dataflow)
-    if found["digest"] == wanted["digest"]:
-        return
-    pairs = zip(wanted["operators"], found["operators"])
-    steps = {one["step"] for one, other in pairs if one["functions"] != other["functions"]}
-    raise GraphError(
-        f"the graph has other code on {platform.node()} than in the calling process, in "
-        f"{', '.join(map(repr, sorted(steps))) or 'its structure'}: a module that it imports is another version there; "
-        f"install the same"
-    )
+    steps = {repr(change.step) for change in compare(wanted, fingerprint(dataflow)) if change.matters}
+    if steps:
+        raise GraphError(
+            f"the graph has other code on {platform.node()} than in the calling process, in "
+            f"{', '.join(sorted(steps))}: a module that it imports is another version there; install the same"
+        )
 
 
 def report_fatal(orders: Orders, error: BaseException) -> None:
