@@ -65,8 +65,8 @@ class _ByValue(LibraryFunction, msgspec.Struct, frozen=True, eq=False):
         return noted_inside(self, noting) if is_noted(self) else self  # type: ignore[arg-type]
 
 
-#: (role, function, what it returns, initial state or None) -> the same function, watched.
-WatchFunction = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"], Any], Callable[..., Any]]
+#: (role, function, what it returns) -> the same function, watched.
+WatchFunction = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"]], Callable[..., Any]]
 
 
 class LoopFunction(_ByValue, frozen=True):
@@ -311,7 +311,7 @@ class ScanOutput(_ScanFunction, frozen=True, dict=True):
         return (pair[1],) if pair else ()
 
     def watched(self, watch: WatchFunction) -> Self:
-        return replace(self, step=watch("", self.step, "pair", self.initial))
+        return replace(self, step=watch("", self.step, "pair"))
 
 
 class ScanState(_ScanFunction, frozen=True, dict=True):
@@ -329,8 +329,7 @@ class ScanState(_ScanFunction, frozen=True, dict=True):
         return (State(self.key(window[-1]), pair[0]),) if pair else ()
 
     def watched(self, watch: WatchFunction) -> Self:
-        step = watch("", self.step, "pair", self.initial)
-        return replace(self, key=watch("key", self.key, "one", None), step=step)
+        return replace(self, key=watch("key", self.key, "one"), step=watch("", self.step, "pair"))
 
     def shown(self, window: tuple[Any, ...]) -> str:
         """A window as an error message shows it."""
@@ -504,7 +503,7 @@ class MergesSlices(ProcessFunction):
         return ""
 
     def merging(self, slices: Sequence[Any], timers: tuple[bytes, bytes, int]) -> Any:
-        """A `drift.columns.merging.Merging` for slices such as these; None if they are merged one by one.
+        """A `drift.columns.slices.Merging` for slices such as these; None if they are merged one by one.
 
         Args:
             timers: what metas of timers are made of: suffixes of the grouping and of the timers' map, and their phase.
@@ -726,9 +725,9 @@ class _OfProcess(LoopFunction, frozen=True):
             self,
             process=replace(
                 process,
-                key=watch("key", process.key, "one", None),
-                on_item=watch("on_item", process.on_item, "process", process.initial),
-                on_time=watch("on_time", process.on_time, "process", process.initial),
+                key=watch("key", process.key, "one"),
+                on_item=watch("on_item", process.on_item, "process"),
+                on_time=watch("on_time", process.on_time, "process"),
             ),
         )
 

@@ -95,30 +95,6 @@ class Cause(NamedTuple):
     of_order: bool = False
 
 
-def changed_in_place(subject: Subject, packed: bytes, arguments: tuple[Any, ...]) -> ImpureStep:
-    """The error for a call that changed its arguments."""
-    before = trials.rebuilt(packed)
-    what, old, new = "payload", before[0], arguments[0]
-    if subject.shape in ("pair", "process"):  # (state, payload, ...)
-        what, old, new = "payload", before[1], arguments[1]
-        if trials.form_of_result("one", old) == trials.form_of_result("one", new):
-            what, old, new = "state", before[0], arguments[0]
-    first = ""
-    if what == "state" and arguments[0] is subject.initial:
-        first = "; it is `initial` itself, with which every key begins"
-    remedy = "return a new one: (*old, x) for old.append(x), {**old, key: x} for old[key] = x, old | {x} for old.add(x)"
-    lines = [
-        f"{subject.title} is not pure: it changed its {what} in place",
-        f"  at       {subject.where}",
-        f"  input    {_arguments_text(subject, before)}",
-        f"  before   {_short(old)}",
-        f"  after    {_short(new)}",
-        f"  likely   a method that changes what it is called on, an assignment to a part, or +={first}",
-        f"  to do    {remedy}",
-    ]
-    return ImpureStep("\n".join(lines), step=subject.step, where=subject.where)
-
-
 def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
     """The error for a call that gave two results."""
     (likely, remedy), *others = cause.likely or [

@@ -32,7 +32,6 @@ class Subject:
         title: its name in messages.
         where: "file:line" of it, or of the step's declaration.
         function: as in the graph; for `count` and `reduce` a wrapper of drift around the user's.
-        initial: for a scan's step, the state before a key's first item.
     """
 
     step: str
@@ -40,7 +39,6 @@ class Subject:
     where: str
     function: Callable[..., Any]
     shape: Shape
-    initial: Any = None
 
 
 class Checker(Protocol):
@@ -155,14 +153,14 @@ class Watching:
         return self._watched(Subject(operator.step, title, where, function, operator.arity))
 
     def _of_loop(
-        self, operator: Map, loop: LoopFunction, role: str, function: Callable[..., Any], shape: Shape, initial: Any
+        self, operator: Map, loop: LoopFunction, role: str, function: Callable[..., Any], shape: Shape
     ) -> Watched:
         if role == "key":
             return self._key(operator, function)
         shown = user_function(function if role else loop)
         title = f"step {operator.step!r} ({'' if role else loop.loop + ' '}{name_of(shown)})"
         title = f"{role} of {title}" if role else title
-        return self._watched(Subject(operator.step, title, line_of(shown) or operator.where, function, shape, initial))
+        return self._watched(Subject(operator.step, title, line_of(shown) or operator.where, function, shape))
 
     def _key(self, operator: Operator, key: Callable[[Any], Any]) -> Watched:
         title = f"the key of step {operator.step!r} ({name_of(key)})"

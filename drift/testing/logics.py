@@ -63,7 +63,7 @@ def check_batches(case: Case) -> None:
         if not isinstance(operator, Map) or not isinstance(operator.function, ProcessState):
             return operator
 
-        def watch(role: str, function: Any, shape: object, initial: Any) -> Any:
+        def watch(role: str, function: Any, shape: object) -> Any:
             if not isinstance(function, OnRows | OnTimers):
                 return function
             noted.append((operator, function, (noticed := _Noting(function)).calls))

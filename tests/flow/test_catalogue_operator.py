@@ -56,7 +56,7 @@ class _Nth(LoopFunction, frozen=True):
         return window[-2].value if type(window[-2]) is State else None
 
     def watched(self, watch: WatchFunction) -> Self:
-        return replace(self, key=watch("key", self.key, "one", None))
+        return replace(self, key=watch("key", self.key, "one"))
 
 
 class NthState(_Nth, frozen=True):
