@@ -136,7 +136,7 @@ def fields_of_windows(
 
 
 def codes_in_columns(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]] | None:
-    """See `codes_of`; None where keys are not known in columns."""
+    """What `codes_of` gives; None where keys are not known in columns."""
     try:
         return codes_of(rows, key)
     except _NotHere:
@@ -177,7 +177,7 @@ def _codes_of(rows: Frame, name: str) -> tuple[Array, list[Any]]:
 
 
 def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
-    """The same for texts that are in their views whole; None if one is longer, or null."""
+    """Numbers of texts that are in their views whole, and the texts; None if one is longer, or null."""
     column = texts.to_arrow(compat_level=pl.CompatLevel.newest())
     if kernel is None or column.null_count or not len(column):
         return None

@@ -192,7 +192,7 @@ def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[
 
 
 def results_in_columns(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Any]]) -> list[Array] | None:
-    """See `results_of`, of accumulators in buffers; None where a division is not exact in columns."""
+    """What `results_of` gives of accumulators in buffers; None where a division is not exact in columns."""
     try:
         return results_of(aggregates, [list(map(np.asarray, each)) for each in accumulators])
     except _NotHere:

@@ -266,7 +266,7 @@ class Frame(Tabular):
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The same memory, to Arrow."""
+        """The rows to Arrow, in the memory where they are."""
         if self._batch is None:
             table = self.frame.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
             batches = table.to_batches()
@@ -308,7 +308,7 @@ class Frame(Tabular):
         return None if times is None else self.timed_at(times, tie)
 
     def timed_at(self, times: Times, tie: Any) -> TimedRows | None:
-        """The same for known times, of one row or more."""
+        """The rows with their times, one or more, and their ties; None if these are in no column."""
         ties = None if tie is None else self.column(tie)
         return None if ties is None and tie is not None else TimedRows(times, self, ties)
 

@@ -24,7 +24,7 @@ _ROWS_MIN = 1000
 
 @dataclass(frozen=True)
 class SchemaRows(AsRows):
-    """See `AsRows`.
+    """Makes rows in columns of payloads that have the fields of a schema.
 
     Attributes:
         fields: names and types.

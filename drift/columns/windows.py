@@ -154,7 +154,11 @@ def windows_between(
     *,
     further: int = 0,
 ) -> WindowRows | None:
-    """See `window_rows`; start and end of each window, which ends so much further."""
+    """Windows with a start and an end each, as rows; None if their keys or values are in no columns.
+
+    Args:
+        further: how much later than its end each window ends.
+    """
     try:
         made = keys.columns(fields) if isinstance(keys, Keys) else columns_of_keys(keys, fields)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):

@@ -79,7 +79,7 @@ class Aggregate(Generic[T, V]):
 
     @property
     def running_in_columns(self) -> tuple[Any, Any] | None:
-        """The same where it is computed up to each row."""
+        """What `in_columns` is of an aggregate that is computed up to each row."""
         return self.in_columns
 
     @property
@@ -259,7 +259,7 @@ def _of_field(kind: Any, function: Callable[..., Any]) -> tuple[Any, Any] | None
 
 
 def _column(function: Callable[..., Any]) -> Any:
-    """See `column_of`; what needs a value reads what its function reads, since a column with nulls is not added."""
+    """The column that a function reads; what needs a value reads what its function reads, as nulls are never added."""
     return column_of(function.user_function if type(function) is NeedsValue else function)
 
 

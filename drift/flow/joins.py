@@ -86,7 +86,7 @@ class OfSide(_ByValue, MapsEach, frozen=True):
 
 
 class OfSideWithNulls(OfSide, frozen=True):
-    """The same with keys as they are, so that None is equal to None."""
+    """Marks payloads with their side and their key as it is, so that None is equal to None."""
 
     nulls_equal: ClassVar = True
 
@@ -496,8 +496,8 @@ class NearestJoin(_ByValue, frozen=True):
 
 
 class NearestOuterJoin(NearestJoin, frozen=True):
-    """The same, and each right item that no left one has found, when none can any more; right entries have a third
-    value, whether they were found.
+    """A `NearestJoin` that also gives each right item that no left one has found, when none can any more; right entries
+    have a third value, whether they were found.
     """
 
     gives_right: ClassVar = True

@@ -168,7 +168,7 @@ class RollingStep(_ByValue, RollsRows, frozen=True):
 
     @property
     def in_order(self) -> str:  # type: ignore[override]
-        """See `drift.machines.logics`."""
+        """The name of the form that runs it in order; "" for none."""
         return "rolling" if self.behind <= 0 and self.columns is not None else ""
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
@@ -272,7 +272,7 @@ class FrameStep(_ByValue, frozen=True):
         return self.running.initials
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `drift.machines.logics.Logic`."""
+        """Why the step takes objects, for people."""
         return "frames are of objects; the last n rows are in columns as running(...=drift.agg.rolling(of, n))"
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:

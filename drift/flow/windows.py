@@ -291,7 +291,7 @@ class _Opening(OfAggregate, OpensWindows, frozen=True):
         return None if self.aggregate.values_in_columns is None else names
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `Logic`."""
+        """Why windows of this key are not computed in columns, for people; "" where they are."""
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
 
@@ -393,7 +393,7 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         return list(map(Window, keys, firsts, ends, self.aggregate.results(accumulators)))
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `Logic`."""
+        """Why windows of this key are not computed in columns, for people; "" where they are."""
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
     def windows(self, keys: list[Any], firsts: Any, lasts: Any, accumulators: list[Any]) -> Rows | None:
@@ -475,7 +475,7 @@ class SliceItem(_Opening, frozen=True):
     ) -> Rows | None:
         if self.aggregate.values_in_columns is None:
             return None
-        from drift.columns.merging import slices_of  # here: it needs numpy
+        from drift.columns.slices import slices_of  # here: it needs numpy
 
         fields, values = names_of(self.key) or (), self.aggregate.values_in_columns
         return slices_of(Slice, len(fields), values, keys, list(map(self.bounds, untils)), counts, accumulators)
@@ -525,7 +525,7 @@ class _Merged(_ByValue, MergesSlices, frozen=True):
     def merging(self, slices: Sequence[Any], timers: tuple[bytes, bytes, int]) -> Any:
         if not is_installed("columns"):
             return None
-        from drift.columns.merging import Kind, merging_of  # here: it needs numpy
+        from drift.columns.slices import Kind, merging_of  # here: it needs numpy
 
         aggregate, kind = self.aggregate, None
         parts = parts_of(aggregate)
@@ -661,7 +661,7 @@ class NumberedStep(OfAggregate, NumbersWindows, frozen=True):
             give((window,))
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `Logic`."""
+        """Why windows of this key are not computed in columns, for people; "" where they are."""
         if self.every > self.size:
             return "windows by number with items between them are made item by item"
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
@@ -678,7 +678,7 @@ class NumberedItem(OfAggregate, TakesEach, frozen=True):
     every: int
 
     def takes(self, state: Any) -> bool:
-        """See `TakesEach`: a key that has begun has its timer."""
+        """Whether the item sets no timer: a key that has begun has one already."""
         return state is not EMPTY
 
     def each(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Sequence[Any]], None]) -> None:

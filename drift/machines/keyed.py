@@ -372,7 +372,7 @@ class KeyedStage(KeyedState):
     def _run_one_by_one(
         self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
     ) -> None:
-        """The same for the rows after those that have made something; calls may raise, or come after one that did."""
+        """Run rows behind those that have made something, one by one; calls may raise, or come after one that did."""
         states, initial, run, metas = self._states, self._initial, self._logic.on_batch, batch.metas
         for key, payload, _ in self._fed(batch, made, fired, befores):
             at, before = len(made), states.get(key, initial)
@@ -466,7 +466,7 @@ class KeyedStage(KeyedState):
     # Timers.
 
     def fire(self, ports: Ports, most: int = sys.maxsize) -> Columns:
-        """See `TimedStage`; raises as `process`."""
+        """Fire timers that are due, at most so many, and return what they give; raises what `process` raises."""
         self.fired = 0
         sent = self._fired(ports, most)
         self._check_returned(sent)
@@ -871,14 +871,14 @@ class KeyedStage(KeyedState):
         return self._states if self._paged is not None else {}
 
     def page(self, lookup: Lookup) -> None:
-        """See `KeyedState`; where a logic has a form in order, all keys with states have timers, and stay."""
+        """Look up states that are not in memory; those of a form in order have timers, and stay."""
         if self._in_order is not None and not self._in_order.leaves_pages:
             return
         self._in_order = None
         self._unread = self._paged = Paged(lookup, self._states)
 
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
-        """See `KeyedState`; keys with timers, and those whose call raised, stay."""
+        """Drop states from memory and give them to be written; keys with timers, and those whose call raised, stay."""
         paged, states, initial = self._paged, self._states, self._initial
         if paged is None:
             return

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.joining import JoiningRows, RollingRows, WaitingRows
-from drift.machines.merging import MergingSlices
 from drift.machines.numbered import Numbering
 from drift.machines.sessions import Prolonging
+from drift.machines.slices import MergingSlices
 from drift.machines.windowing import Opening
 from drift.operators import (
     KeyedItems,

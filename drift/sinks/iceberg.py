@@ -18,7 +18,7 @@ from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.filling import limits_of
 from drift.sinks.lake import LakeSink
-from drift.sinks.parts import check_columns
+from drift.sinks.part_files import check_columns
 from drift.sinks.resuming import Last, check_resume
 from drift_graph.errors import SettingsError
 from drift_graph.moments import Span

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drift.fields import check_names
 from drift.sinks.filling import Gathering, Limits
-from drift.sinks.parts import with_names
+from drift.sinks.part_files import with_names
 from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
 

@@ -4,7 +4,7 @@ Invariant: the files of the folder, in the order of their names, are the items u
 tells; of files with one name, each has those of a partition. Items that no part has yet are in files with a hidden
 name, once they are committed, which readers of the folder pass over.
 
-Why: the name of a file has the positions that its part holds, and a part is there as a whole (`parts.py`). A hidden
+Why: the name of a file has the positions that its part holds, and a part is there as a whole (see `Parts`). A hidden
 file goes when the part is there that has its items, and one that was left by a death in between goes when the folder is
 opened again.
 """
@@ -21,7 +21,7 @@ from drift.fields import check_names
 from drift.guarantees import SinkGuarantee
 from drift.places import storage_of
 from drift.sinks.filling import Gathering, Limits, limits_of
-from drift.sinks.parts import Parts, check_columns, file_name
+from drift.sinks.part_files import Parts, check_columns, file_name
 from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError

@@ -72,7 +72,7 @@ def is_table(values: Any) -> bool:
 
 
 class TableSource(Diverting):
-    """See `table`."""
+    """The rows of a table, or of what has rows that Arrow can read; `table` makes it."""
 
     live = False
     guarantee = SourceGuarantee("from a position", "the number of a row, as long as the table is there")

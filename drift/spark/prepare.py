@@ -22,13 +22,13 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
 from drift.spark import frames, partitions
+from drift.spark.added_up import adds_up, read_parts
 from drift.spark.asking import Asking, run_asking
 from drift.spark.batches import DDL, ROWS, BatchRow, record_batch, shuffled
 from drift.spark.begin import rows_of
 from drift.spark.folders import make_folder, remove_folder
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
-from drift.spark.parts import adds_up, read_parts
 from drift.spark.recorded import RecordedInput
 from drift.spark.recording import StoredRows
 from drift.spark.sampling import row_order, sampled

@@ -165,11 +165,11 @@ class Divided:
 
     @property
     def since(self) -> int:
-        """See `checkpoints_of`."""
+        """The number of the stores of each segment, as `checkpoints_of` takes it."""
         return self.before.unused if self.whole.is_changed else self.before.since
 
     def checked(self) -> Divided:
-        """The same, with why the graph cannot be in these segments, if it cannot; it has changed where they have."""
+        """This growth with why the graph cannot be in these segments, if it cannot; it has changed where they have."""
         if not self._is_in_several:
             return self
         places = {name: at for at, own in enumerate(self._own) for name in own}

@@ -22,8 +22,8 @@ from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.plan import Plan, feeding_step
 from drift.testing.calls import InTurn, reference_answers
-from drift.testing.merging import are_close, unmerged
 from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
+from drift.testing.unmerged import are_close, unmerged
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of
 from drift_graph.errors import DriftBug, DriftError, ProcessError, SettingsError, StepError

@@ -148,7 +148,7 @@ class Rows:
         """
 
     def added(self, aggregates: Sequence[Any]) -> Any:
-        """Of what is added up by key, see `drift.columns.parts.Parts`: what `OpensWindows.in_columns` gives; else None.
+        """What `OpensWindows.in_columns` gives of rows that are added up by key (`drift.columns.added_up`); else None.
 
         Args:
             aggregates: what it is added up for.

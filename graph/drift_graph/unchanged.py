@@ -209,7 +209,7 @@ def _printed(values: Sequence[Any]) -> bytes:
 
 
 def _prints(values: Sequence[Any]) -> list[bytes]:
-    """The same in pieces; of large ones a hash."""
+    """What `_printed` gives of values in pieces; of large pieces a hash."""
     pieces = [values] if len(values) <= _PIECE else [values[at : at + _PIECE] for at in range(0, len(values), _PIECE)]
     prints = map(_printed, pieces)
     return [each if len(each) <= _KEPT_BYTES_MAX else xxhash.xxh3_128_digest(each) for each in prints]

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from drift.columns.parts import are_certain
+from drift.columns.added_up import are_certain
 
 MS_OF_YEAR_10000 = 253_402_300_800_000
 

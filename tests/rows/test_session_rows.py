@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
 
 import drift
-from drift.columns.merging import Merging, Slices
 from drift.columns.rows import Frame
+from drift.columns.slices import Merging, Slices
 from drift.machines.keyed import KeyedStage
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan

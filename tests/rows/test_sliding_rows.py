@@ -18,8 +18,8 @@ from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_
 
 import drift
 from drift import agg
-from drift.columns.merging import Kind, Merging, Slices
 from drift.columns.rows import Frame
+from drift.columns.slices import Kind, Merging, Slices
 from drift.flow.windows import Slice
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan

@@ -1,4 +1,4 @@
-"""Rows that tasks add up before they send them give the windows of these rows; see `drift.spark.parts`."""
+"""Rows that tasks add up before they send them give the windows of these rows; see `drift.spark.added_up`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from test_spark_kernels import done, released
 from test_spark_kernels import small_batches as small_batches
 
 import drift
-import drift.spark.parts as parts_module
+import drift.spark.added_up as parts_module
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
+from drift.spark.added_up import adds_up, read_parts
 from drift.spark.frames import TIME, Reading, read_rows
 from drift.spark.kernels import Work
-from drift.spark.parts import adds_up, read_parts
 from drift.spark.prepare import bounds_of
 from drift_graph.meta import pack_time
 from drift_graph.payloads import NeedsRows

@@ -3,8 +3,8 @@
 Invariant: the output is that of the rows; where it could differ, a task raises `NeedsRows`, which ends the job before
 anything is released, and the run begins again with the rows.
 
-Why: see `drift.columns.parts`. Whether it can be done is decided by the graph and by the types of columns; values that
-are not added up exactly (nulls, integers beyond 62 bits) are found by the tasks.
+Why: `drift.columns.added_up` says why windows stay the same. Whether it can be done is decided by the graph and by the
+types of columns; values that are not added up exactly (nulls, integers beyond 62 bits) are found by the tasks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def adds_up(dataflow: Dataflow, reading: Reading, schema: pa.Schema) -> bool:
     opens = None if found is None else Plan(dataflow).opens(found[0])
     if found is None or opens is None:
         return False
-    from drift.columns.parts import can_add  # imports Polars
+    from drift.columns.added_up import can_add  # imports Polars
     from drift.columns.rows import frame_of_batch
 
     try:
@@ -117,7 +117,7 @@ class _Adding:
     """Runs the expressions before windows, and adds up what comes to these."""
 
     def __init__(self, work: Work, levels: Levels, reading: Reading) -> None:
-        from drift.columns.parts import Adding
+        from drift.columns.added_up import Adding
 
         found = _windows_of(levels.dataflow, reading.name)
         plan = Plan(levels.dataflow)

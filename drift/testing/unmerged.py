@@ -53,7 +53,7 @@ def unmerged(dataflow: Dataflow) -> Dataflow | None:
 
 
 def _replaced(value: Any) -> Any:
-    """The same value where no part of it is merged by a function of the user's."""
+    """A value whose parts are not merged by functions of the user's; itself where none is."""
     if isinstance(value, Aggregate) and _merges_by_user(value):
         return _Unmerged(value)
     if type(value) is tuple and value and isinstance(value[0], Aggregate):

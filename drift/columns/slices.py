@@ -165,7 +165,7 @@ def merging_of(
     timers: tuple[bytes, bytes, int],
     result: Callable[..., Any],
 ) -> Merging | None:
-    """See `Merging`; None if slices such as these are merged one by one.
+    """The `Merging` for slices such as these; None if they are merged one by one.
 
     Args:
         of_objects: the kind of slices that come one by one; None where they are rows.
