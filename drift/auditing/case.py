@@ -110,9 +110,9 @@ def _everything(dataflow: Dataflow, run_input: Input, meta: bytes) -> dict[str, 
     last = global_time_of(meta)
     count = 0
     for batch in run_input.batches():
-        some = [payload for time, payload in zip(batch.metas, batch.payloads) if time <= last]
-        inputs[batch.source] += some
-        count += len(some)
+        taken = [payload for time, payload in zip(batch.metas, batch.payloads) if time <= last]
+        inputs[batch.source] += taken
+        count += len(taken)
         if count > _ITEMS_MAX:
             return None
     return in_order(dataflow, inputs)

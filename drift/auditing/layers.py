@@ -146,8 +146,8 @@ class Layers:
         """Canonical bytes of the keys of the items that came with these metas."""
         keys: set[bytes] = set()
         for metas, payloads in self._arrivals(group, max(came)):
-            some = [payload for meta, payload in zip(metas, payloads) if meta in came]
-            keys.update(self._forms(group, some))
+            wanted = [payload for meta, payload in zip(metas, payloads) if meta in came]
+            keys.update(self._forms(group, wanted))
         return keys
 
     def _forms(self, group: str, payloads: list[Any]) -> list[bytes]:

@@ -115,13 +115,13 @@ class SideRows(Rows):
         starts: list[list[int]] = []
         for side in (0, 1):
             there = [each for each in every if type(each) is SideRows and each.frames[side] is not None]
-            some: list[Any] = [each.frames[side] for each in there]
+            known: list[Any] = [each.frames[side] for each in there]
             functions = [each.keys[side] for each in there]
-            if any(each.schema != some[0].schema for each in some) or any(each != functions[0] for each in functions):
+            if any(each.schema != known[0].schema for each in known) or any(each != functions[0] for each in functions):
                 return None
             heights = [0 if each.frames[side] is None else each.frames[side].height for each in every]  # type: ignore[union-attr]
             starts.append((np.cumsum(heights) - heights).tolist())
-            frames.append(pl.concat(some) if some else None)
+            frames.append(pl.concat(known) if known else None)
             keys.append(functions[0] if functions else None)
         places = [each.places + np.where(each.sides == 0, left, right) for each, left, right in zip(every, *starts)]
         sides = np.concatenate([each.sides for each in every])

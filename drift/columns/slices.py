@@ -305,10 +305,10 @@ class Merging:
         self._lasts[numbers] = start
         dues = np.where(firsts <= start, firsts + size - 1, _NONE)
         timers = [b""] * len(slices)
-        some = np.flatnonzero(dues != _NONE).tolist()
-        if some:
-            parents = metas if len(some) == len(metas) else metas.take(some)
-            _set(timers, some, self._next(parents, dues[some]))
+        timed = np.flatnonzero(dues != _NONE).tolist()
+        if timed:
+            parents = metas if len(timed) == len(metas) else metas.take(timed)
+            _set(timers, timed, self._next(parents, dues[timed]))
         self._ended.append(_Ended(slices, numbers, firsts, timers, dues))
 
     def _next(self, parents: Metas, dues: Array) -> list[bytes]:
@@ -375,7 +375,7 @@ class Merging:
         """
         found = [(each.dues == until).nonzero()[0] for each in self._ended]
         parts = [[[part[at] for part in parts] for parts in each.slices.arrays] for each, at in zip(self._ended, found)]
-        arrays = [list(map(np.concatenate, zip(*some))) for some in zip(*parts)]
+        arrays = [list(map(np.concatenate, zip(*column))) for column in zip(*parts)]
         numbers = np.concatenate([each.numbers[at] for each, at in zip(self._ended, found)])
         places = np.empty(len(self._lasts), np.int64)
         places[numbers] = np.arange(len(numbers))
@@ -392,20 +392,20 @@ class Merging:
         again: list[tuple[_Ended, list[int]]] = []
         parents: list[bytes] = []
         for each, at in zip(self._ended, found):
-            some = at.tolist()
-            whole = len(some) == len(each.timers)
-            fired = each.timers if whole else [each.timers[index] for index in some]
+            fired_at = at.tolist()
+            whole = len(fired_at) == len(each.timers)
+            fired = each.timers if whole else [each.timers[index] for index in fired_at]
             metas += fired
-            keys += each.slices.keys if whole else [each.slices.keys[index] for index in some]
-            goes_on = bool(some) and each.start >= next_start
+            keys += each.slices.keys if whole else [each.slices.keys[index] for index in fired_at]
+            goes_on = bool(fired_at) and each.start >= next_start
             each.put(at, until + self._every if goes_on else _NONE)
             if goes_on:
-                again.append((each, some))
+                again.append((each, fired_at))
                 parents += fired
         if parents:
             timers = iter(self._next(Metas(parents), np.full(len(parents), until + self._every)))
-            for each, some in again:
-                _set(each.timers, some, list(islice(timers, len(some))))
+            for each, fired_at in again:
+                _set(each.timers, fired_at, list(islice(timers, len(fired_at))))
         self._ended = [each for each in self._ended if each.start >= next_start]
         return _Over(until, metas, keys, results)
 

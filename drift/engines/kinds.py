@@ -77,10 +77,10 @@ class EngineKind:
                 here = called_here("run", name, [*OF_EACH_RUN, *(each.name for each in fields(self.settings))])
                 raise SettingsError(f"engine {self.name!r} has no setting {name!r}{here}; it has {known}")
             if all(value != default_of(other.settings, name) for other in others):
-                those = " or ".join(f"engine={other.name!r}" for other in others)
+                engines = " or ".join(f"engine={other.name!r}" for other in others)
                 raise SettingsError(
-                    f"{name}={value!r:.80} is a setting of {those}, and this run is on {self.name!r}: leave it out, or "
-                    f"run it there"
+                    f"{name}={value!r:.80} is a setting of {engines}, and this run is on {self.name!r}: leave it out, "
+                    f"or run it there"
                 )
         return self.settings(**own)
 

@@ -130,9 +130,9 @@ class _OfLogic(_ByValue, frozen=True, dict=True):
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
         key, subject = self.of_key(payload)
-        states, made = {key: state}, list[Sequence[Any]]()
-        self.on_batch(states, KeyedItems((key,), (subject,), Metas(), iter(((key, subject, time),))), made.append)
-        return states.get(key, self.logic.initial), made[0]
+        states, outputs = {key: state}, list[Sequence[Any]]()
+        self.on_batch(states, KeyedItems((key,), (subject,), Metas(), iter(((key, subject, time),))), outputs.append)
+        return states.get(key, self.logic.initial), outputs[0]
 
     def of_key(self, payload: Any) -> tuple[Any, Any]:
         """The identity of the key, as keyed stages have it, and what the logic gets as payload."""
@@ -148,23 +148,23 @@ class _OfLogic(_ByValue, frozen=True, dict=True):
         each = list(rows)
         keys = dict.fromkeys(rows.keys)
         own = dict(zip(keys, map(states.get, keys, repeat(self.logic.initial))))
-        made: list[Sequence[Any]] = []
+        outputs: list[Sequence[Any]] = []
         sets = Later.made
-        call(own, each, self._into(made))
-        self._check(made, len(each), may_set=Later.made == sets or is_timed(self.logic))
+        call(own, each, self._into(outputs))
+        self._check(outputs, len(each), may_set=Later.made == sets or is_timed(self.logic))
         self._store(own, keys, states)
-        for outputs in made:
-            give(outputs)
+        for own_outputs in outputs:
+            give(own_outputs)
 
     def noted(self, noting: Noting) -> Self:
         """This logic, whose outputs are noted when they are given."""
-        made = type(self)(self.logic)
-        made.__dict__["noting"] = noting
-        return made
+        logic = type(self)(self.logic)
+        logic.__dict__["noting"] = noting
+        return logic
 
-    def _into(self, made: list[Sequence[Any]]) -> Callable[[Any], None]:
+    def _into(self, outputs: list[Sequence[Any]]) -> Callable[[Any], None]:
         noting: Noting | None = self.__dict__.get("noting")
-        return made.append if noting is None else noting.noting(made.append)
+        return outputs.append if noting is None else noting.noting(outputs.append)
 
     def _store(self, own: dict[Any, Any], keys: dict[Any, None], states: dict[Any, Any]) -> None:
         """Take over the states that the logic has left."""
@@ -175,16 +175,16 @@ class _OfLogic(_ByValue, frozen=True, dict=True):
             for key in keys.keys() - own.keys():
                 states.pop(key, None)
 
-    def _check(self, made: Sequence[Any], rows: int, *, may_set: bool = True) -> None:
-        if len(made) != rows:
+    def _check(self, outputs: Sequence[Any], rows: int, *, may_set: bool = True) -> None:
+        if len(outputs) != rows:
             raise BrokenLogic(
-                f"{self._name} called out {len(made)} times for {rows} rows; call it once for each, with its outputs: "
-                f"out([]) where there are none"
+                f"{self._name} called out {len(outputs)} times for {rows} rows; call it once for each, with its "
+                f"outputs: out([]) where there are none"
             )
-        if not set(map(type, made)) <= _SEQUENCES:
-            odd = next(each for each in made if type(each) not in _SEQUENCES)
+        if not set(map(type, outputs)) <= _SEQUENCES:
+            odd = next(each for each in outputs if type(each) not in _SEQUENCES)
             raise BrokenLogic(f"{self._name} called out with {brief(odd)}; give it a list or a tuple of outputs")
-        if not may_set and any(type(each) is Later for outputs in made for each in outputs):
+        if not may_set and any(type(each) is Later for every in outputs for each in every):
             raise BrokenLogic(f"{self._name} set a timer, and has no on_timers")
 
     @property
@@ -207,9 +207,9 @@ class OnRows(_OfLogic, frozen=True):
             self._at_once(self.logic.on_batch, states, rows, give)
             return
         own: dict[Any, Any] = {}
-        made: list[Sequence[Any]] = []
-        each = _OneByOne(self._each(states, rows, own, made, give), len(rows))
-        self.logic.on_batch(own, each, self._into(made))
+        outputs: list[Sequence[Any]] = []
+        each = _OneByOne(self._each(states, rows, own, outputs, give), len(rows))
+        self.logic.on_batch(own, each, self._into(outputs))
         if next(iter(each), None) is not None:
             raise BrokenLogic(f"{self._name} returned before it had taken all rows")
 
@@ -218,7 +218,7 @@ class OnRows(_OfLogic, frozen=True):
         states: dict[Any, Any],
         rows: KeyedItems,
         own: dict[Any, Any],
-        made: list[Sequence[Any]],
+        outputs: list[Sequence[Any]],
         give: Callable[[Any], None],
     ) -> Iterator[tuple[Any, Any, int]]:
         """The rows; what the logic made of a row is given when it asks for the next."""
@@ -228,13 +228,13 @@ class OnRows(_OfLogic, frozen=True):
             own.clear()
             own[key] = find(key, initial)
             yield row
-            if len(made) != 1 or type(made[0]) not in _SEQUENCES:
-                self._check(made, 1)
+            if len(outputs) != 1 or type(outputs[0]) not in _SEQUENCES:
+                self._check(outputs, 1)
             if len(own) == 1 and key in own:
                 states[key] = own[key]
             else:
                 self._store(own, {key: None}, states)
-            give(made.pop())
+            give(outputs.pop())
 
 
 class _OneByOne:

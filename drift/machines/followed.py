@@ -112,14 +112,14 @@ class Followed:
         """Run again what is below a bound, which minimal time has reached."""
         while self._waiting and self._waiting[0][0].metas[0] < bound:
             ended = self._waiting[0][1]
-            some: list[Columns] = []
+            batches: list[Columns] = []
             while self._waiting and self._waiting[0][1] is ended and self._waiting[0][0].metas[0] < bound:
                 columns, _ = self._waiting.popleft()
                 below = columns.metas.count_below(bound)
-                some.append(columns.slice(0, below))
+                batches.append(columns.slice(0, below))
                 if below < len(columns.metas):
                     self._waiting.appendleft((columns.slice(below, len(columns.metas)), ended))
-            rows = joined(some)
+            rows = joined(batches)
             self._waiting_rows -= len(rows.metas)
             behind.ended, behind.complete_below = ended, bound
             behind.process(rows, {})

@@ -79,9 +79,9 @@ class Failed(tuple[Any, ...]):
 
     @classmethod
     def of(cls, failure: Failure) -> Failed:
-        made = cls()
-        made.failure = failure
-        return made
+        failed = cls()
+        failed.failure = failure
+        return failed
 
 
 class _Fired(NamedTuple):
@@ -90,7 +90,7 @@ class _Fired(NamedTuple):
     meta: bytes
     key: Any
     due: Due
-    made: Sequence[Any]
+    outputs: Sequence[Any]
     before: Any
 
 
@@ -197,9 +197,9 @@ class KeyedStage(KeyedState):
                 if done < len(metas):
                     sent += self._process(columns.slice(done, len(metas)), ports, is_complete)
                 return self._leaving(sent, ports)
-            made = self._in_columns(metas, payloads) if have_fields(payloads) else None
-            if made is not None:
-                return Columns(metas, made, None)
+            rows = self._in_columns(metas, payloads) if have_fields(payloads) else None
+            if rows is not None:
+                return Columns(metas, rows, None)
         return self._leaving(self._process(columns, ports, is_complete), ports)
 
     def _in_columns(self, metas: Metas, rows: Any) -> Any:
@@ -256,7 +256,7 @@ class KeyedStage(KeyedState):
         sent = [self._change(changed, diffs)] if changed.metas else []
         return [*sent, *self._append(rest, outputs, is_complete=False)] if rest.metas else sent
 
-    def _append(self, batch: Keyed, made: list[Any], *, is_complete: bool) -> list[Columns]:
+    def _append(self, batch: Keyed, outputs: list[Any], *, is_complete: bool) -> list[Columns]:
         """Process rows above all others of their keys, and log them if something may come below."""
         sent: list[Columns] = []
         if is_complete and self._logic.takes is not None:
@@ -275,23 +275,23 @@ class KeyedStage(KeyedState):
         befores: dict[Any, Any] | None = None if is_complete else {}
         samples = self._sampled(payloads, keys)
         try:
-            self._run(batch, made, fired, befores)
+            self._run(batch, outputs, fired, befores)
         except BaseException as raised:  # raised again row by row, where it is reported
             pass_interrupts(raised)
         else:
             self._check(samples)
-        if len(made) < len(keys):
-            self._run_one_by_one(batch, made, fired, befores)
-        sent.append(self._sent(batch, made))
+        if len(outputs) < len(keys):
+            self._run_one_by_one(batch, outputs, fired, befores)
+        sent.append(self._sent(batch, outputs))
         if fired:
             sent.append(self._took_place(fired))
         if befores is not None:
             if fired:
-                every = _merged(batch, made, fired)
+                every = _merged(batch, outputs, fired)
                 self._log.pass_by(every[0])
                 self._log.append(*every, befores)
             else:
-                self._log.append(metas, keys, payloads, made, befores)
+                self._log.append(metas, keys, payloads, outputs, befores)
         return sent
 
     def _take(self, batch: Keyed, takes: Callable[[Any], bool], sent: list[Columns]) -> Keyed:
@@ -327,18 +327,18 @@ class KeyedStage(KeyedState):
             metas, keys, payloads = batch
             if not keys:
                 return rest
-        made: list[Any] = []
+        outputs: list[Any] = []
         samples = self._sampled(payloads, keys)
         try:
-            self._logic.on_taken(states, KeyedItems(keys, payloads, metas), made.append)
+            self._logic.on_taken(states, KeyedItems(keys, payloads, metas), outputs.append)
         except BaseException as raised:  # raised again row by row, where it is reported
             pass_interrupts(raised)
         else:
             self._check(samples)
-        done = len(made)
+        done = len(outputs)
         if done:
             self._states.update(states)
-            sent.append(self._sent(Keyed(metas[:done], keys[:done], payloads[:done]), made))
+            sent.append(self._sent(Keyed(metas[:done], keys[:done], payloads[:done]), outputs))
         if done == len(keys):
             return rest
         return Keyed(
@@ -357,40 +357,40 @@ class KeyedStage(KeyedState):
         self._check(samples)
         return _NONE
 
-    def _run(self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
-        """Give a batch to the logic in one call, if that is possible; `made` gets what its rows made."""
+    def _run(self, batch: Keyed, outputs: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
+        """Give a batch to the logic in one call, if that is possible; `outputs` gets what its rows made."""
         metas, keys, payloads = batch
         if self.is_timed:
-            each = self._fed(batch, made, fired, befores)
-            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas, each), made.append)
+            each = self._fed(batch, outputs, fired, befores)
+            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas, each), outputs.append)
         elif not self._blocked or self._blocked.keys().isdisjoint(keys):
             if befores is not None:
                 distinct = dict.fromkeys(keys)
                 befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))
-            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), made.append)
+            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), outputs.append)
 
     def _run_one_by_one(
-        self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
+        self, batch: Keyed, outputs: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
     ) -> None:
         """Run rows behind those that have made something, one by one; calls may raise, or come after one that did."""
         states, initial, run, metas = self._states, self._initial, self._logic.on_batch, batch.metas
-        for key, payload, _ in self._fed(batch, made, fired, befores):
-            at, before = len(made), states.get(key, initial)
+        for key, payload, _ in self._fed(batch, outputs, fired, befores):
+            at, before = len(outputs), states.get(key, initial)
             try:
-                run(states, KeyedItems((key,), (payload,), metas[at : at + 1]), made.append)
+                run(states, KeyedItems((key,), (payload,), metas[at : at + 1]), outputs.append)
             except BaseException as error:
                 pass_interrupts(error)
-                del made[at:]
-                made.append(self._failed(key, before, payload, error))
+                del outputs[at:]
+                outputs.append(self._failed(key, before, payload, error))
 
     def _fed(
-        self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
+        self, batch: Keyed, outputs: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
     ) -> Iterator[tuple[Any, Any, int]]:
         """The rows after those that have made something; between them the timers of their keys fire that come before
         them, and those that they set are set.
         """
         metas, keys, payloads = batch
-        start = len(made)
+        start = len(outputs)
         if start:
             metas, keys, payloads = batch.after(start)
         states, timers_of, initial, blocked = self._states, self._timers.by_key.get, self._initial, self._blocked
@@ -402,11 +402,11 @@ class KeyedStage(KeyedState):
             if heap and heap[0].meta < meta:
                 self._fire_below(key, meta, fired)
             if blocked and key in blocked:
-                made.append(self._nothing)
+                outputs.append(self._nothing)
                 continue
             yield key, payload, time
-            if later is not None and (outputs := made[at]) and (len(outputs) > 1 or type(outputs[0]) is later):
-                made[at] = self._without_timers(key, meta, outputs)
+            if later is not None and (own := outputs[at]) and (len(own) > 1 or type(own[0]) is later):
+                outputs[at] = self._without_timers(key, meta, own)
 
     def _failed(self, key: Any, before: Any, subject: Any, error: BaseException) -> Failed:
         """Block a key whose call raised; what its row makes."""
@@ -417,23 +417,23 @@ class KeyedStage(KeyedState):
 
     # What is sent.
 
-    def _sent(self, batch: Keyed, made: list[Any]) -> Columns:
+    def _sent(self, batch: Keyed, outputs: list[Any]) -> Columns:
         """The outputs of a batch; failures go to their port."""
         metas = batch.metas
         if self._blocked:
-            for meta, each in zip(metas, made):
+            for meta, each in zip(metas, outputs):
                 if type(each) is Failed:
                     self._failing.replace(meta + self._failure_suffix, NOTHING, each.failure)
         if self._logic.gives_many:
-            counts = list(map(len, made))
+            counts = list(map(len, outputs))
             longest = max(counts)
             if not longest:
                 return Columns(Metas(), [], None)
-            return Columns(metas.children(counts, self._suffixes(longest)), list(chain.from_iterable(made)), None)
+            return Columns(metas.children(counts, self._suffixes(longest)), list(chain.from_iterable(outputs)), None)
         if self._blocked:
-            there = [at for at, each in enumerate(made) if each is not NOTHING and type(each) is not Failed]
-            return Columns(metas.take(there), [made[at] for at in there], None)
-        return Columns(metas, made, None)
+            there = [at for at, each in enumerate(outputs) if each is not NOTHING and type(each) is not Failed]
+            return Columns(metas.take(there), [outputs[at] for at in there], None)
+        return Columns(metas, outputs, None)
 
     def _suffixes(self, count: int) -> Sequence[bytes]:
         """The suffixes of a row's first `count` outputs, appended to its meta."""
@@ -444,17 +444,17 @@ class KeyedStage(KeyedState):
 
     def _outputs_of(self, rows: Iterable[LoggedRow], out: Difference, failures: Difference) -> None:
         """Add the outputs of rows, and their failures."""
-        for meta, _, made in rows:
-            if type(made) is Failed:
+        for meta, _, outputs in rows:
+            if type(outputs) is Failed:
                 failures.metas.append(meta + self._failure_suffix)
-                failures.payloads.append(made.failure)
+                failures.payloads.append(outputs.failure)
             elif not self._logic.gives_many:
-                if made is not NOTHING:
+                if outputs is not NOTHING:
                     out.metas.append(meta)
-                    out.payloads.append(made)
-            elif made:
-                out.metas += [meta + suffix for suffix in self._suffixes(len(made))]
-                out.payloads += made
+                    out.payloads.append(outputs)
+            elif outputs:
+                out.metas += [meta + suffix for suffix in self._suffixes(len(outputs))]
+                out.payloads += outputs
 
     def _leaving(self, sent: Sequence[Columns], ports: Ports) -> Columns:
         if self._failing.metas:
@@ -509,8 +509,8 @@ class KeyedStage(KeyedState):
                 self.fired += len(fired)
                 sent.append(self._took_place(fired))
                 if fired[-1].meta >= self.complete_below or len(self._log) or self._histories:  # of rows below them
-                    metas, keys, subjects, made, befores = map(list, zip(*fired))
-                    self._log.append(metas, keys, subjects, made, dict(zip(reversed(keys), reversed(befores))))
+                    metas, keys, subjects, outputs, befores = map(list, zip(*fired))
+                    self._log.append(metas, keys, subjects, outputs, dict(zip(reversed(keys), reversed(befores))))
                     self._log.pass_by(metas)
         return not self._blocked
 
@@ -520,12 +520,12 @@ class KeyedStage(KeyedState):
         keys, timers = list(dues), list(dues.values())
         befores = list(map(states.get, keys, repeat(initial)))
         metas = [due.meta for due in timers]
-        made: list[Any] = []
+        outputs: list[Any] = []
         notes = [due.timer.note for due in timers]
         samples = self._sampled_for_timers(notes, befores)
         try:
             check_lengths(self._group, metas)
-            self._logic.on_timers(states, KeyedItems(keys, notes, Metas(metas)), made.append)
+            self._logic.on_timers(states, KeyedItems(keys, notes, Metas(metas)), outputs.append)
         except BaseException as raised:  # raised again timer by timer, where it is reported
             pass_interrupts(raised)
             for key, before in zip(keys, befores):
@@ -534,11 +534,11 @@ class KeyedStage(KeyedState):
         self._check(samples)
         for key, due in dues.items():
             self._timers.pop(key, due)
-        made = [self._without_timers(*each) if each[2] else each[2] for each in zip(keys, metas, made)]
+        outputs = [self._without_timers(*each) if each[2] else each[2] for each in zip(keys, metas, outputs)]
         for key in keys:
             if key not in self._timers.by_key and states.get(key) is initial:
                 del states[key]
-        return list(map(_Fired, metas, keys, timers, made, befores))
+        return list(map(_Fired, metas, keys, timers, outputs, befores))
 
     def _fire_below(self, key: Any, bound: bytes, fired: list[_Fired], *, including: bool = False) -> None:
         """Fire a key's timers below a bound, one by one."""
@@ -546,32 +546,32 @@ class KeyedStage(KeyedState):
         while heap and (heap[0].meta < bound or (including and heap[0].meta == bound)):
             due, before = heap[0], states.get(key, self._initial)
             meta, note = due.meta, due.timer.note
-            made: list[Any] = []
+            outputs: list[Any] = []
             self._timers.pop(key, due)
             if before is BLOCKED:
-                made.append(())
+                outputs.append(())
             else:
                 samples = self._sampled_for_timers((note,), (before,))
                 try:
                     check_lengths(self._group, (meta,))
                     rows = KeyedItems((key,), (note,), Metas([meta]), iter(((key, note, time_of(meta)),)))
-                    self._logic.on_timers(states, rows, made.append)
+                    self._logic.on_timers(states, rows, outputs.append)
                 except BaseException as error:
                     pass_interrupts(error)
-                    made.append(self._failed(key, before, due.timer, error))
+                    outputs.append(self._failed(key, before, due.timer, error))
                 else:
                     self._check(samples)
-                    if made[0]:
-                        made[0] = self._without_timers(key, meta, made[0])
-            fired.append(_Fired(meta, key, due, made[0], before))
+                    if outputs[0]:
+                        outputs[0] = self._without_timers(key, meta, outputs[0])
+            fired.append(_Fired(meta, key, due, outputs[0], before))
             heap = self._timers.by_key.get(key)
 
     def _took_place(self, fired: list[_Fired]) -> Columns:
         """Sort timers that have fired by meta; their outputs."""
         fired.sort(key=_meta_of)
-        metas, keys, dues, made, _ = map(list, zip(*fired))
+        metas, keys, dues, outputs, _ = map(list, zip(*fired))
         self._note_fired(metas, keys)
-        return self._sent(Keyed(Metas(metas), keys, dues), made)
+        return self._sent(Keyed(Metas(metas), keys, dues), outputs)
 
     def _note_fired(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
         if self._touched is not None:
@@ -673,11 +673,11 @@ class KeyedStage(KeyedState):
     def _send_difference(self, before: Sequence[LoggedRow], current: Sequence[LoggedRow], out: Difference) -> None:
         """Send what rows make now in place of what they made before."""
         if not self._logic.gives_many:
-            known = {row.meta: row.made for row in before}
-            made = {row.meta: row.made for row in current}
-            is_simple = len(known) == len(before) and len(made) == len(current)
-            if is_simple and Failed not in set(map(type, known.values())) | set(map(type, made.values())):
-                for meta, output in made.items():
+            known = {row.meta: row.outputs for row in before}
+            outputs = {row.meta: row.outputs for row in current}
+            is_simple = len(known) == len(before) and len(outputs) == len(current)
+            if is_simple and Failed not in set(map(type, known.values())) | set(map(type, outputs.values())):
+                for meta, output in outputs.items():
                     out.replace(meta, known.pop(meta, NOTHING), output)
                 for meta, output in known.items():
                     out.replace(meta, output, NOTHING)
@@ -744,20 +744,20 @@ class KeyedStage(KeyedState):
             if self._touched is not None:
                 for each in fired:
                     self._touched.add_one(each.meta, key)
-            done += [LoggedRow(each.meta, each.due, each.made) for each in fired]
+            done += [LoggedRow(each.meta, each.due, each.outputs) for each in fired]
             done.sort(key=_meta_of)
             self._log.pass_by([fired[-1].meta])
         return done, stopped_at
 
     def _run_part(self, batch: Keyed, done: list[LoggedRow], fired: list[_Fired]) -> None:
-        made: list[Any] = []
+        outputs: list[Any] = []
         try:
-            self._run(batch, made, fired, None)
+            self._run(batch, outputs, fired, None)
         except BaseException as raised:  # raised again row by row, where it is reported
             pass_interrupts(raised)
-        if len(made) < len(batch.keys):
-            self._run_one_by_one(batch, made, fired, None)
-        done += map(LoggedRow, batch.metas, batch.payloads, made)
+        if len(outputs) < len(batch.keys):
+            self._run_one_by_one(batch, outputs, fired, None)
+        done += map(LoggedRow, batch.metas, batch.payloads, outputs)
 
     def _is_as_before(self, key: Any, place: bytes, state: Any, old: _Old) -> bool:
         """Whether a key has the state and the timers that it had at this place."""
@@ -800,16 +800,17 @@ class KeyedStage(KeyedState):
         for is_timer, group in groupby(rows, lambda row: isinstance(row.subject, Due)):
             if states[key] is BLOCKED:
                 break
-            some = list(group)
-            metas, subjects = [row.meta for row in some], [row.subject for row in some]
-            made: list[Any] = []
+            stretch = list(group)
+            metas, subjects = [row.meta for row in stretch], [row.subject for row in stretch]
+            outputs: list[Any] = []
             try:
                 if is_timer:
                     notes = [due.timer.note for due in subjects]
                     for meta, note in zip(metas, notes):
-                        self._logic.on_timers(states, KeyedItems((key,), (note,), Metas([meta])), made.append)
+                        self._logic.on_timers(states, KeyedItems((key,), (note,), Metas([meta])), outputs.append)
                 else:
-                    self._logic.on_batch(states, KeyedItems([key] * len(some), subjects, Metas(metas)), made.append)
+                    items = KeyedItems([key] * len(stretch), subjects, Metas(metas))
+                    self._logic.on_batch(states, items, outputs.append)
             except BaseException as raised:  # it has been reported
                 pass_interrupts(raised)
                 return BLOCKED
@@ -1019,10 +1020,10 @@ def _waiting(timers: Iterable[Due], rows: Sequence[LoggedRow], place: bytes) -> 
 
 
 def _merged(
-    batch: Keyed, made: Sequence[Any], fired: Sequence[_Fired]
+    batch: Keyed, outputs: Sequence[Any], fired: Sequence[_Fired]
 ) -> tuple[list[bytes], list[Any], list[Any], list[Any]]:
     """The metas, keys, subjects and results of rows and of timers that fired between them, in order."""
-    rows = [*zip(*batch, made), *((each.meta, each.key, each.due, each.made) for each in fired)]
+    rows = [*zip(*batch, outputs), *((each.meta, each.key, each.due, each.outputs) for each in fired)]
     rows.sort(key=itemgetter(0))
     metas, keys, subjects, results = map(list, zip(*rows))
     return metas, keys, subjects, results

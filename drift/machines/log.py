@@ -57,12 +57,12 @@ class LoggedRow(NamedTuple):
 
     Attributes:
         subject: the payload, or the timer.
-        made: what the logic gave for it; see `drift.machines.keyed`.
+        outputs: what the logic gave for it; `drift.machines.keyed` says in which form.
     """
 
     meta: bytes
     subject: Any
-    made: Any
+    outputs: Any
 
 
 #: (key, state before, rows) -> state after them.
@@ -151,12 +151,12 @@ class _Segment:
     metas: Sequence[bytes]
     keys: Sequence[Any]
     payloads: Sequence[Any]
-    made: Sequence[Any]
+    outputs: Sequence[Any]
     befores: dict[Any, Any]  # of each key the state before its first row that is here
     _indices: dict[Any, list[int]] | None = field(default=None, init=False)  # by key: of rows that were not drawn
 
     def extend(
-        self, metas: Sequence[bytes], keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]
+        self, metas: Sequence[bytes], keys: Sequence[Any], payloads: Any, outputs: Any, befores: dict[Any, Any]
     ) -> None:
         """Append rows above all others of the segment, whose columns are lists."""
         if self._indices is not None:
@@ -166,7 +166,7 @@ class _Segment:
                 self._indices.setdefault(key, []).append(index)
         else:
             self.befores = befores | self.befores
-        for own, added in zip((self.metas, self.keys, self.payloads, self.made), (metas, keys, payloads, made)):
+        for own, added in zip((self.metas, self.keys, self.payloads, self.outputs), (metas, keys, payloads, outputs)):
             own += added
 
     def _by_key(self) -> dict[Any, list[int]]:
@@ -183,8 +183,8 @@ class _Segment:
         return self._rows(indices) if indices is not None else []
 
     def _rows(self, indices: Sequence[int]) -> list[LoggedRow]:
-        metas, payloads, made = self.metas, self.payloads, self.made
-        return [LoggedRow(metas[index], payloads[index], made[index]) for index in indices]
+        metas, payloads, outputs = self.metas, self.payloads, self.outputs
+        return [LoggedRow(metas[index], payloads[index], outputs[index]) for index in indices]
 
     def trim(self, settled: bytes, replay: Replay) -> None:
         """Drop rows that are settled or were drawn."""
@@ -208,9 +208,9 @@ class _Segment:
 
     def _retain(self, left: Sequence[int]) -> None:
         self._indices = None
-        self.metas, self.keys, self.payloads, self.made = (
+        self.metas, self.keys, self.payloads, self.outputs = (
             [column[index] for index in left]
-            for column in map(_listed, (self.metas, self.keys, self.payloads, self.made))
+            for column in map(_listed, (self.metas, self.keys, self.payloads, self.outputs))
         )
         self.befores = {key: self.befores[key] for key in dict.fromkeys(self.keys)}
 
@@ -260,7 +260,7 @@ class Log:
         metas: Sequence[bytes],
         keys: Sequence[Any],
         payloads: Sequence[Any],
-        made: Sequence[Any],
+        outputs: Sequence[Any],
         befores: dict[Any, Any],
     ) -> None:
         """Log a batch whose rows are above all logged rows of their keys, with the states of these before it."""
@@ -269,15 +269,15 @@ class Log:
             open_segment = self._segments.get(self._open)
             is_small = open_segment is not None and len(open_segment.metas) < 4 * _SMALL_ITEMS_MAX
             if open_segment is not None and is_small and metas[0] > self._open_last:
-                self._add_to(open_segment, metas, keys, payloads, made, befores)
+                self._add_to(open_segment, metas, keys, payloads, outputs, befores)
                 return
             self._open, self._open_last = self._numbered, metas[-1]
-            metas, keys, payloads, made = list(metas), list(keys), list(payloads), list(made)
+            metas, keys, payloads, outputs = list(metas), list(keys), list(payloads), list(outputs)
         else:
             self._open = -1
         number = self._numbered
         self._numbered += 1
-        self._segments[number] = _Segment(number, metas, keys, payloads, made, befores)
+        self._segments[number] = _Segment(number, metas, keys, payloads, outputs, befores)
         insort(self._lasts, (metas[-1], number), self._lasts_dropped)
 
     def _add_to(
@@ -286,11 +286,11 @@ class Log:
         metas: Sequence[bytes],
         keys: Sequence[Any],
         payloads: Any,
-        made: Any,
+        outputs: Any,
         befores: dict[Any, Any],
     ) -> None:
         del self._lasts[bisect_left(self._lasts, (self._open_last, segment.number), self._lasts_dropped)]
-        segment.extend(metas, keys, payloads, made, befores)
+        segment.extend(metas, keys, payloads, outputs, befores)
         self._open_last = metas[-1]
         insort(self._lasts, (metas[-1], segment.number), self._lasts_dropped)
 

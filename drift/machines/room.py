@@ -92,8 +92,8 @@ def in_pieces(call: Callable[[Sequence[Any]], list[Any]], payloads: Sequence[Any
         return call(payloads)
     every: list[Any] = []
     for start in range(0, len(payloads), _AT_ONCE):
-        some = call(payloads[start : start + _AT_ONCE])
-        every += some
-        if some:
-            room.take(some, len(every), len(payloads))
+        results = call(payloads[start : start + _AT_ONCE])
+        every += results
+        if results:
+            room.take(results, len(every), len(payloads))
     return every

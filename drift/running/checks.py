@@ -95,10 +95,10 @@ def check_complete(complete: Any, state: Any, engine: EngineKind) -> None:
             "pass state= too (--state)"
         )
     if not engine.pauses:
-        those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.pauses)
+        engines = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.pauses)
         raise SettingsError(
             f"engine {engine.name!r} has no checkpoint before the end of its input, so it cannot pause there: leave "
-            f"complete=False (--incomplete) out, or use {those}"
+            f"complete=False (--incomplete) out, or use {engines}"
         )
 
 

@@ -28,10 +28,10 @@ class ContentHash:
         """Add the next bytes."""
         left = memoryview(data)
         while left:
-            some = left[: BLOCK_BYTES - self._bytes]
-            left = left[len(some) :]
-            self._block.update(some)
-            self._bytes += len(some)
+            piece = left[: BLOCK_BYTES - self._bytes]
+            left = left[len(piece) :]
+            self._block.update(piece)
+            self._bytes += len(piece)
             if self._bytes == BLOCK_BYTES:
                 self._chain = xxhash.xxh3_128_digest(self._chain + self._block.digest())
                 self._block, self._bytes = xxhash.xxh3_128(), 0

@@ -231,8 +231,8 @@ class ParquetSink(Gathering, ResumingSink):
                     raise self._changed(f"{name} had {items:,} items, and {found:,} are there")
         except (OSError, pa.ArrowException) as error:
             raise self._changed(f"{name}: {error}") from error
-        those = "none" if last is None else f"those up to position {last.position:,}"
-        return f"{self._path} has its items as of the checkpoint unchanged, {those}"
+        which = "none" if last is None else f"those up to position {last.position:,}"
+        return f"{self._path} has its items as of the checkpoint unchanged, {which}"
 
     def _changed(self, why: str) -> SinkError:
         return SinkError(

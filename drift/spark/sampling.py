@@ -86,8 +86,8 @@ def sampled(frame: Any, work: Work, reading: Reading) -> RowSample:
 
 
 def _sampled(frame: Any, work: Work, reading: Reading | TimeOf | None) -> RowSample:
-    some = mapped(frame.sample(_SAMPLE_FRACTION, 0), task(sample_rows, work, reading), _SAMPLE_DDL)
-    return RowSample([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
+    rows = mapped(frame.sample(_SAMPLE_FRACTION, 0), task(sample_rows, work, reading), _SAMPLE_DDL)
+    return RowSample([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, rows.collect)])
 
 
 def sample_rows(

@@ -151,16 +151,16 @@ class PostgresBackend(ServerBackend):
                     used.execute(sql, (self._run, table, deleted))
                 stored = [(key, value) for key, value in rows.items() if value is not None]
                 for start in range(0, len(stored), _ROWS_PER_QUERY):
-                    some = stored[start : start + _ROWS_PER_QUERY]
+                    share = stored[start : start + _ROWS_PER_QUERY]
                     used.execute(
                         "insert into drift_state_rows select %s, %s, * from unnest(%b::bytea[], %b::bytea[], "
                         "%b::bytea[]) on conflict (run, name, id) do update set value = excluded.value",
                         (
                             self._run,
                             table,
-                            [_id_of(key) for key, _ in some],
-                            [key if len(key) > _KEY_BYTES_MAX else None for key, _ in some],
-                            [value for _, value in some],
+                            [_id_of(key) for key, _ in share],
+                            [key if len(key) > _KEY_BYTES_MAX else None for key, _ in share],
+                            [value for _, value in share],
                         ),
                     )
 

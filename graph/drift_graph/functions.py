@@ -174,8 +174,8 @@ class _Brief(reprlib.Repr):
         return repr(x[: self._most])
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        some = islice(x.items(), self._most)
-        return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(it, level - 1)}" for key, it in some) + "}"
+        shown = islice(x.items(), self._most)
+        return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(it, level - 1)}" for key, it in shown) + "}"
 
 
 def brief(value: object, characters_max: int = 1000) -> str:
