@@ -35,7 +35,7 @@ def rolled(span: Any, closed: Any, left: Any, right: Any) -> Any:
 
 
 def summed(span: Any, closed: Any, offset: int, left: Any, right: Any) -> Any:
-    """The same of aggregates that are computed in columns."""
+    """Neighbours of aggregates that are computed in columns."""
     named = {"sum": agg.sum("n"), "rows": agg.count(), "mean": agg.mean("n"), "least": agg.min("n")}
     return left.rolling(span, closed=closed, offset=offset, **named)
 

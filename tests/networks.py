@@ -156,7 +156,6 @@ class Namespaces(Network):
                     os.write(self._devices[to], packet)
 
     def close(self) -> None:
-        """See `Network`."""
         super().close()
         if self._switch is not None:
             os.write(self._wakes, b"\0")
@@ -179,7 +178,6 @@ class Proxies(Network):
         self._sockets: list[socket.socket] = []
 
     def join(self, machine: int, port: int, key: Path, *options: str, folder: Path | None = None) -> None:
-        """See `Network`."""
         super().join(machine, port, key, "--here", f"127.0.0.{machine + 1}", *options, folder=folder)
 
     def _on(self, machine: int) -> Sequence[str]:
@@ -217,7 +215,6 @@ class Proxies(Network):
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """See `Network`."""
         self._ended = True
         super().close()
         for each in self._sockets:

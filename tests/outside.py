@@ -358,8 +358,8 @@ class TopicSink(DeliveringSink):
 
 
 class SharedTopicSink(TopicSink):
-    """The same beside other writers. A broker refuses the messages of an idempotent producer behind some that it has
-    lost, since they are numbered."""
+    """A sink beside other writers. A broker refuses messages of an idempotent producer behind some that it has lost,
+    since they are numbered."""
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -477,8 +477,6 @@ def is_there(tables: Tables, expected: Expected) -> bool:
 
 
 class OnServer:
-    """See `Backend`."""
-
     logs = ""
     where = "the model"
     is_behind = False

@@ -98,7 +98,6 @@ class Folder(OnePartition):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         with (
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(drift.sources.paths, "FollowedReader", asked(self, FollowedReader)),
@@ -174,7 +173,6 @@ class Folder(OnePartition):
         self._write(b"")
 
     def maybe_shorter(self) -> None:
-        """See `Broker`."""
         if self.choose(6) == 5:
             self._befall()
 
@@ -222,7 +220,6 @@ class Objects(OnePartition):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         bytes_at_once = 1 << (4 + 2 * self.choose(5))
         with (
             mock.patch.object(drift.places.Remote, "files", Bucket(self)),
@@ -260,7 +257,6 @@ class Objects(OnePartition):
         self.written_at[name] = self.now
 
     def maybe_shorter(self) -> None:
-        """See `Broker`."""
         if self.choose(6) == 5:
             self._befall()
 
@@ -281,7 +277,7 @@ class Objects(OnePartition):
 
 
 class Bucket(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """See `fsspec.AbstractFileSystem`: the store of `Objects`, which may be away at each call."""
+    """The store of `Objects`, as a file system of fsspec, which may be away at each call."""
 
     protocol = "memory"
     cachable = False

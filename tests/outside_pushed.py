@@ -47,7 +47,6 @@ class Changes(OnePartition):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         with (
             mock.patch("psycopg.connect", lambda *_, **__: ChangesConnection(self)),
             mock.patch.object(drift.sources.polled, "LiveReader", steady(self)),
@@ -56,11 +55,9 @@ class Changes(OnePartition):
             yield
 
     def kept(self) -> Any:
-        """See `Broker`."""
         return {name: place for name, place in self.slots.items() if name == "model"}
 
     def put_back(self, kept: Any) -> None:
-        """See `Broker`."""
         self.slots = kept
 
     def spoilt(self, content: bytes) -> bytes:
@@ -108,7 +105,7 @@ _RELATION += b"".join(b"\0" + name.encode() + b"\0" + struct.pack(">Ii", kind, -
 
 
 class ChangesConnection:
-    """See `psycopg.Connection`: what the source asks for."""
+    """A connection of psycopg: what the source asks for."""
 
     info = SimpleNamespace(backend_pid=1)
 
@@ -184,7 +181,6 @@ class Messages(OnePartition):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         with mock.patch("zmq.Context", self._opened), mock.patch.object(ZEROMQ, "LiveReader", steady(self)):
             yield
 
@@ -236,7 +232,6 @@ class Lines(OnePartition):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         with (
             mock.patch.object(drift.sources.sockets.socket, "create_server", lambda *_, **__: Listener(self)),
             mock.patch.object(drift.sources.sockets, "_TcpReader", asked(self, _TcpReader)),
@@ -249,7 +244,7 @@ class Lines(OnePartition):
         return self.is_quiet and self._sender is None
 
     def returned(self, payloads: Sequence[Any]) -> None:
-        """See `OnePartition`; a line that nobody has sent is one that is not in the output."""
+        """A line that nobody has sent is one that is not in the output."""
         contents = [payload.encode() if isinstance(payload, str) else b"" for payload in payloads]
         self.log.extend(self._sent.get(content, Posted(0, 0, 0, content)) for content in contents)
 
@@ -287,7 +282,7 @@ class Lines(OnePartition):
 
 
 class Listener:
-    """See `socket.socket`, as it listens."""
+    """A socket that listens."""
 
     def __init__(self, lines: Lines) -> None:
         lines.hang_up()

@@ -155,7 +155,7 @@ class Broker:
 
 
 class BrokersConsumer:
-    """See `confluent_kafka.Consumer`: what the source calls of it.
+    """A consumer of Kafka: what the source calls of it.
 
     Attributes:
         offsets: of each partition that is read, of the next message.
@@ -329,7 +329,6 @@ class Stream(Broker):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         with (
             mock.patch.object(REDIS, "client_of_redis", self.consumer),
             mock.patch.object(drift.sources.polled, "LiveReader", steady(self)),
@@ -337,13 +336,12 @@ class Stream(Broker):
             yield
 
     def consumer(self, *_: Any, **__: Any) -> Any:
-        """See `Broker`."""
         self._consumer = StreamsClient(self)
         return self._consumer
 
 
 class StreamsClient:
-    """See `redis.Redis`: what the source calls of it.
+    """A client of Redis: what the source calls of it.
 
     Attributes:
         offsets: as of `BrokersConsumer`.
@@ -394,13 +392,12 @@ class Table(Broker):
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
-        """See `Broker`."""
         with mock.patch.object(query, "_Sqlite", lambda *arguments: TablesDatabase(self, *arguments)):
             yield
 
 
 class TablesDatabase(query._Database):
-    """See `_Database`; in place of the end of the rows it is away, unless the table `heals`."""
+    """A `_Database` that is away in place of the end of the rows, unless the table `heals`."""
 
     def __init__(self, table: Table, source: str, path: str, rows: str, key: str) -> None:
         super().__init__(source, rows, key)
@@ -419,11 +416,9 @@ class TablesDatabase(query._Database):
         return self._rows_of(self._found(last or 0, count), what)
 
     def row(self, key: Any) -> Any:
-        """See `_Database`."""
         return self._rows_of(self._found(key, 1), "*")
 
     def text(self, key: Any) -> str:
-        """See `_Database`."""
         return repr(self._found(key, 1)[0].content)
 
     def _rows_of(self, found: Sequence[Posted], what: str) -> tuple[list[str], list[tuple[Any, ...]]]:

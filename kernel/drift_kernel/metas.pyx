@@ -364,7 +364,7 @@ cdef class MetasIterator:
 
 
 cdef class Metas:
-    """See `drift_graph.metas.ListedMetas`, which says what each method means."""
+    """The compiled twin of `drift_graph.metas.ListedMetas`, which says what each method means."""
 
     cdef _Rows rows
     cdef bytes tail
@@ -1170,7 +1170,7 @@ cdef uint8_t *_write_later(uint8_t *write, const uint8_t *parent, Py_ssize_t siz
 
 
 def late_of(const int64_t[::1] times, int64_t greatest, int64_t least, lateness):
-    """See `drift_graph.lateness.late_of`."""
+    """The compiled twin of `drift_graph.lateness.late_of`."""
     cdef Py_ssize_t at
     cdef list found = []
     cdef bint is_known = lateness <= UINT64_MAX
@@ -1253,7 +1253,7 @@ cdef _Run _merged(_Run one, _Run other):
 
 
 cdef class Stamps:
-    """See `drift_graph.stamp_counts.ListedStamps`, which says what each method means.
+    """The compiled twin of `drift_graph.stamp_counts.ListedStamps`, which says what each method means.
 
     Stamps are in sorted runs, each at least twice as long as the next one, when one was added; a batch looks for its
     own in the parts of runs that it overlaps.

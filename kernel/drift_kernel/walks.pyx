@@ -136,7 +136,7 @@ cdef class Contents:
         return 1
 
     cdef int length(self, Py_ssize_t count) except -1:
-        """The same of the length of what was noted last."""
+        """1 if the length of what was noted last is noted now, or was this one before; else 0."""
         if self.at < 0:
             self.noted.append(count)
             return 1

@@ -106,7 +106,6 @@ class Killing(Simulation):
     kills: ClassVar[dict[str, tuple[int, ...]]]
 
     def step(self) -> bool:
-        """See `Simulation`."""
         for to in self.kills.pop(f"{len(self.log)}", ()):
             if to not in self._dead:
                 self.die(to)
@@ -248,7 +247,6 @@ def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next(
         """All that is on its way from the barrier is lost with it, and it dies after releasing."""
 
         def choose(self, key: Key, count: int) -> int:
-            """See `Player`."""
             if key.kind == "fate":
                 return count - 1
             return super().choose(key, count)
@@ -264,7 +262,6 @@ def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next(
 def test_released_output_that_is_on_its_way_when_another_dies_is_waited_for() -> None:
     class Slow(Player):
         def hold(self, key: Key) -> int:
-            """See `Player`."""
             return 40 if key.kind == "released" else super().hold(key)
 
     died: list[str] = []

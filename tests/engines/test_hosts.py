@@ -57,7 +57,6 @@ class Joining(logging.Handler):
         self._options = options
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         line = record.getMessage()
         self.lines.append(line)
         self.joined += "has joined" in line

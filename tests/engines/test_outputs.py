@@ -70,7 +70,7 @@ def test_every_item_of_two_outputs_is_counted_once(old: list[Any], new: list[Any
 
 
 def in_columns(items: list[tuple[int, int, str, str]], size: int, sinks: list[str]) -> Iterator[RecordedRows]:
-    """The same in columns."""
+    """The rows of an output in columns."""
     for at in range(0, len(items), size):
         some = items[at : at + size]
         columns = {

@@ -79,7 +79,6 @@ class Scripted(Simulation):
         self._awaited: Callable[[], bool] | None = next(self._steps)
 
     def step(self) -> bool:
-        """See `Simulation`."""
         while self._awaited is not None and self._awaited():
             self._awaited = next(self._steps, None)
         return super().step()

@@ -38,7 +38,7 @@ chosen = st.integers(0, 2**24 - 1)
 
 
 def durable(dataflow: Dataflow, chosen: int) -> Dataflow:
-    """The same with other steps durable, by the bits of a number: of those that are on no loop."""
+    """The graph with other steps durable, by the bits of a number: of those that are on no loop."""
     operators = list(dataflow.operators)
     for at, operator in enumerate(operators):
         if chosen >> at % 24 & 1 and not isinstance(operator, (Source, Sink)) and not _returns(dataflow, operator.name):

@@ -149,7 +149,7 @@ ARROW = pa.Table.from_pylist(ROWS, SCHEMA)
 
 
 def in_other_types() -> pa.Table:
-    """The same data as other libraries and files have them."""
+    """The data of the tests as other libraries and files have them."""
     others = {
         "n": pa.int32(), "word": pa.large_string(), "at": pa.timestamp("ns"),
         "zoned": pa.timestamp("ms", "America/New_York"), "kind": pa.dictionary(pa.int8(), pa.string()),

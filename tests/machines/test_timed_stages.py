@@ -67,7 +67,7 @@ PROCESS = Process(key_of, 0, on_item, on_time)
 
 
 class OwnLogic(drift.Logic[tuple[int, int], int, Any]):
-    """The same as an operator of `Stream.step`."""
+    """What the process does, as an operator of `Stream.step`."""
 
     initial = 0
 

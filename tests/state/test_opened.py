@@ -21,7 +21,7 @@ ROW_BYTES, BLOCK_ITEMS, KEEP = 50, 16, 2
 
 
 class Rows:
-    """See `Reader`: the rows of one table."""
+    """A reader of the rows of one table."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
