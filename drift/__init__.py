@@ -35,6 +35,7 @@ if _TYPE_CHECKING:
     from drift.engines.settings import Settings as Settings
     from drift.flow import aggregates as agg  # noqa: F401
     from drift.flow import windows as windows
+    from drift.flow.corrected import CorrectableWindow as CorrectableWindow
     from drift.flow.logic import Logic as Logic
     from drift.flow.logic import Out as Out
     from drift.flow.logic import Rows as Rows
@@ -84,6 +85,7 @@ _NAMES = {
     "drift.auditing.explain": ("explain",),
     "drift.auditing.audit": ("audit",),
     "drift.auditing.checks": ("Audit",),
+    "drift.flow.corrected": ("CorrectableWindow",),
     "drift.flow.logic": ("Logic", "Out", "Rows"),
     "drift.flow.windows": ("Window",),
     "drift.records.reader": ("Record",),

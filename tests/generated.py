@@ -164,6 +164,17 @@ WINDOWS: dict[str, Windows] = {
 }  # fmt: skip
 
 
+CORRECTED: dict[str, Windows] = {
+    "tumbling": windows.tumbling(3), "sliding": windows.sliding(4, 3), "both ends": windows.tumbling(2, closed="both"),
+    "day": windows.calendar("day", zone="Europe/Berlin"),
+}  # fmt: skip
+
+
+def own_time(payload: Any) -> int:
+    """The time of a payload by which it belongs to a window; it need not be near its time in the order."""
+    return weigh(payload) % 7
+
+
 # A loop: payloads count down, so that it ends. An item in it is (rounds left, value).
 
 
@@ -297,9 +308,11 @@ class Times(NamedTuple):
     tied: bool = False
     late: Literal["error", "divert"] = "error"
     idle_after_ms: int | None = None
+    allowed: int = 0
 
     def policy(self) -> EventTime:
-        return EventTime(event_time, self.lateness, event_tie if self.tied else None, self.late, self.idle_after_ms)
+        tie = event_tie if self.tied else None
+        return EventTime(event_time, self.lateness, tie, self.late, self.idle_after_ms, allowed=self.allowed)
 
 
 class Recipe(NamedTuple):
@@ -458,6 +471,17 @@ def tagged_window(window: Any) -> Any:
     return window.start, window.end, window.value
 
 
+def _corrected(step: Step, key: str, kind: str, aggregate: str, allowed: int) -> Stream[Any]:
+    windowed = step.stream.key_by(KEYS[key]).window(
+        CORRECTED[kind], allowed=allowed, time=own_time, late=f"{step.name}-gone"
+    )
+    return windowed.aggregate(AGGREGATES[aggregate], name=step.name).map(numbered_window, name=f"{step.name}-results")
+
+
+def numbered_window(window: Any) -> Any:
+    return window.start, window.correction, window.value
+
+
 def _end(step: Step, key: str, aggregate: str) -> Stream[Any]:
     return (
         step.stream.key_by(KEYS[key])
@@ -556,6 +580,9 @@ OPERATIONS: dict[str, Operation] = {
     "process": Operation(_process, (_keys,), volume=lambda _: 2),
     "later": Operation(_later, (Numbers(0, 4),), volume=lambda _: 3),
     "window": Operation(_window, (_keys, tuple(WINDOWS), tuple(AGGREGATES)), lambda size, *_: size + 8, lambda *_: 2),
+    "corrected": Operation(
+        _corrected, (_keys, tuple(CORRECTED), tuple(AGGREGATES), Numbers(0, 9)), lambda size, *_: size + 8, lambda *_: 2
+    ),
     "end": Operation(_end, (_keys, tuple(AGGREGATES)), lambda size, *_: size + 8),
     "join": Operation(_join, (_keys, ("inner", "left", "full", "anti")), lambda size, *_: size + 1, lambda *_: 4),
     "rounds": Operation(_rounds, (("iterate", "replay", "ends"), Numbers(1, 3)), volume=lambda *_: 2),

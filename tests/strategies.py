@@ -90,7 +90,8 @@ def _policies() -> st.SearchStrategy[Times | None]:
     """Time policies of the sources of a generated graph; None is arrival time."""
     late = st.sampled_from(["error", "error", "error", "divert"])
     idle = st.sampled_from([None, None, None, 5])
-    return st.none() | st.builds(Times, st.integers(0, 4), st.booleans(), late, idle)
+    allowed = st.sampled_from([0, 0, 3])
+    return st.none() | st.builds(Times, st.integers(0, 4), st.booleans(), late, idle, allowed)
 
 
 @st.composite
@@ -126,7 +127,7 @@ def _inputs_of(draw: st.DrawFn, recipe: Recipe, items_max: int = 8, items_min: i
 def _input(draw: st.DrawFn, policy: Times | None, items_min: int, items_max: int) -> list[Any]:
     if policy is None:
         return draw(st.lists(payloads, min_size=items_min, max_size=items_max))
-    behind_max = policy.lateness + (2 if policy.late == "divert" else 0)
+    behind_max = policy.lateness + policy.allowed + (2 if policy.late == "divert" else 0)
     row = st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads)
     drawn = draw(st.lists(row, min_size=items_min, max_size=items_max))
     now = draw(st.sampled_from([0, -3, 10**12])) if drawn else 0
@@ -170,7 +171,8 @@ def arrival_inputs(items_max: int = 8) -> st.SearchStrategy[Input]:
 def event_inputs(draw: st.DrawFn, items_max: int = 8, late: str = "error") -> Input:
     """Ties and disorder within lateness; beyond it as well where late items are diverted."""
     lateness = draw(st.integers(0, 4))
-    behind_max = lateness + (2 if late == "divert" else 0)
+    allowed = draw(st.sampled_from([0, 3])) if late == "divert" else 0
+    behind_max = lateness + allowed + (2 if late == "divert" else 0)
     rows = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads), max_size=items_max))
     tied = draw(st.booleans())
     now = draw(st.sampled_from([0, -3, 10**12]))
@@ -178,7 +180,8 @@ def event_inputs(draw: st.DrawFn, items_max: int = 8, late: str = "error") -> In
     for number, (step, behind, payload) in enumerate(rows):
         now += step
         drawn.append((now - behind, payload, number) if tied else (now - behind, payload))
-    return Input(drift.EventTime(event_time, lateness, event_tie if tied else None, late), drawn)  # type: ignore[arg-type]
+    tie = event_tie if tied else None
+    return Input(drift.EventTime(event_time, lateness, tie, late, allowed=allowed), drawn)  # type: ignore[arg-type]
 
 
 def inputs(sources: int, items_max: int = 8) -> st.SearchStrategy[list[Input]]:

@@ -92,6 +92,7 @@ _TIMES = (
     ),
     click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Orders items with equal times."),
     click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be out of order: 3, 10s."),
+    click.option("--allowed", multiple=True, metavar="[NAME=]N", help="How much later items still correct windows."),
     click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with later items."),
     click.option("--idle", multiple=True, metavar="[NAME=]MS", help="A source silent for so long is not waited for."),
     click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h."),

@@ -121,12 +121,12 @@ def fields_of_windows(
 
     Args:
         named: see `fields_of_aggregates`.
-        names: of the key's field, if there is a key, of start and of end.
+        names: of the key's field, if there is a key, of start, of end, and of the number of the correction, if any.
     """
     made, kind = fields_of_aggregates(fields, named), pl.Int64()
     if made is None:
         return None
-    kinds: list[Any] = [kind, kind]
+    kinds: list[Any] = [kind] * (len(names) - bool(key))
     if key:
         of_key = dict(fields).get(key[0])
         if len(key) > 1 or of_key not in (*_INTEGERS, pl.String):

@@ -73,6 +73,8 @@ class EarlyItem(_Early, frozen=True):
             window = msgspec.structs.replace(window, end=time + 1) if self.item.opens_again else window
             return CLOSED, (*outputs, window)
         count += 1
+        if time >= self.item.end(inside, time):
+            return (count, inside), outputs  # the item corrects a result, see `drift.flow.corrected`
         if count == self.early.items:
             count, outputs = 0, (*outputs, self.result(inside, self.item.key(payload), time))
         if opened and self.early.time is not None:
@@ -150,6 +152,12 @@ class _Copies(_ByValue, frozen=True):
         raise NotImplementedError
 
 
+def starts_around(time: int, size: int, every: int, offset: int, has_start: bool, has_end: bool) -> Sequence[int]:
+    """The starts of the windows of one length that a time is in, the earliest first."""
+    last, least = time - (not has_start), time - size + (not has_end)
+    return range(least + (offset - least) % every, last + 1, every)
+
+
 class EachWindow(_Copies, frozen=True):
     """Of sliding windows."""
 
@@ -169,8 +177,7 @@ class EachClosedWindow(EachWindow, frozen=True):
     has_end: bool
 
     def starts(self, time: int) -> Sequence[int]:
-        last, least = time - (not self.has_start), time - self.size + (not self.has_end)
-        return range(least + (self.offset - least) % self.every, last + 1, self.every)
+        return starts_around(time, self.size, self.every, self.offset, self.has_start, self.has_end)
 
 
 class EachClosed(_Copies, frozen=True):

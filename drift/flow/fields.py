@@ -14,8 +14,9 @@ import msgspec
 
 from drift.operators import _ByValue
 from drift_graph.errors import GraphError
-from drift_graph.functions import LibraryFunction, brief, caller, check_function, field_of, name_of
+from drift_graph.functions import LibraryFunction, brief, caller, check_function, field_of, is_expression, name_of
 from drift_graph.moments import Field
+from drift_graph.policies import TimePolicy
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,20 @@ def check_fields(fields: Any, function: Callable[[Any], Any], what: str, where: 
             from drift.columns.expressions import unknown_field
 
             raise unknown_field(f"{what} (at {where()})", name, known)
+
+
+def policy_of_fields(policy: TimePolicy, fields: Any, what: str, where: str) -> TimePolicy:
+    """A time policy with functions of rows in place of the expressions in it."""
+    for role, function in policy.functions.items():
+        check_fields(fields, function, f"EventTime({role}=...) of {what}", lambda: where)
+    given: dict[str, Any] = {role: each for role, each in policy.functions.items() if is_expression(each)}
+    if not given:
+        return policy
+    if fields is None:
+        raise GraphError(f"{what} (at {where}) has a time policy with an expression, and no schema= with the fields")
+    from drift.columns.computed import computed
+
+    return policy.with_functions({role: computed(fields, each, where) for role, each in given.items()})
 
 
 def names_of(function: Callable[[Any], Any]) -> Sequence[str] | None:

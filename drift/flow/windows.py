@@ -23,6 +23,7 @@ from drift.extras import is_installed
 from drift.flow.accumulators import Aggregate, Several
 from drift.flow.calendars import WEEKDAYS, Calendar, calendar_from
 from drift.flow.choosing import all_items
+from drift.flow.corrected import Allowed, Correctable, CorrectableEnd, EachByOwnTime, OfCalendar, OfLength, Placed
 from drift.flow.early import (
     Counted,
     CountedEnd,
@@ -118,6 +119,22 @@ class Windows:
         """What gives the window after another one; None of windows that do not stand at fixed times."""
         return None
 
+    @property
+    def placed(self) -> Placed | None:
+        """Which windows a time is in; None of windows that do not stand at fixed times."""
+        return None
+
+    def corrected(
+        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None, allowed: Allowed
+    ) -> list[Lowered]:
+        """The steps, one after the other, that these windows are lowered to where belated items correct them."""
+        assert self.placed is not None
+        one = Correctable(self.placed, aggregate, allowed.span)
+        return [
+            Lowered(None, EachByOwnTime(key, self.placed, *allowed), None),
+            *_timed(one, CorrectableEnd(one), early, key_of_window),
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class _Tumbling(Windows):
@@ -136,6 +153,10 @@ class _Tumbling(Windows):
     def following(self) -> Following:
         return Each(self.size)
 
+    @property
+    def placed(self) -> Placed:
+        return OfLength(self.size, self.size, self.offset, not self.has_end, self.has_end)
+
 
 @dataclass(frozen=True, slots=True)
 class _TumblingClosed(_Tumbling):
@@ -149,6 +170,10 @@ class _TumblingClosed(_Tumbling):
             Lowered(None, EachClosed(key, self.size, self.offset, self.has_end), None),
             *_timed(one, OneWindowEnd(one), early, key_of_window),
         ]
+
+    @property
+    def placed(self) -> Placed:
+        return OfLength(self.size, self.size, self.offset, self.has_end, self.has_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +190,10 @@ class _Calendar(Windows):
     @property
     def following(self) -> Following:
         return NextOf(self.calendar)
+
+    @property
+    def placed(self) -> Placed:
+        return OfCalendar(self.calendar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +232,10 @@ class _Sliding(Windows):
     def following(self) -> Following:
         return Each(self.every)
 
+    @property
+    def placed(self) -> Placed:
+        return OfLength(self.size, self.every, self.offset, True, False)
+
 
 @dataclass(frozen=True, slots=True)
 class _SlidingClosed(_Sliding):
@@ -217,6 +250,10 @@ class _SlidingClosed(_Sliding):
         each = EachClosedWindow(key, self.size, self.every, self.offset, self.has_start, self.has_end)
         one = (OneWithEnd if self.has_end else OneWindow)(aggregate, self.size)
         return [Lowered(None, each, None), *_timed(one, OneWindowEnd(one), early, key_of_window)]
+
+    @property
+    def placed(self) -> Placed:
+        return OfLength(self.size, self.every, self.offset, self.has_start, self.has_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +465,7 @@ class Closing(_ByValue, frozen=True):
 
 
 def _timed(
-    item: AlignedItem | SessionItem | OneWindow,
+    item: AlignedItem | SessionItem | OneWindow | Correctable,
     ended: Callable[..., Stepped],
     early: Early | Until | None,
     key: Callable[[Any], Any] | None = None,

@@ -43,6 +43,7 @@ _NAMED_AFTER_STEPS = {
     "drift.diverting.Tried": "step",
     "drift.diverting.TriedRows": "step",
     "drift.diverting.TriedStep": "name",
+    "drift.flow.corrected.EachByOwnTime": "step",
 }
 #: One function: {"name", "where", "code", "parts": [...]}; the first part is the function itself.
 FunctionPrint = dict[str, Any]

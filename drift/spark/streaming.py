@@ -12,7 +12,7 @@ micro-batch that did not complete the same rows again; everything that it is com
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, Literal
@@ -58,6 +58,7 @@ from drift_graph.canonical import hash64
 from drift_graph.errors import DriftError, LateItem, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
+from drift_graph.lateness import allow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
 from drift_graph.operators import Source
 from drift_graph.policies import TimePolicy
@@ -327,16 +328,10 @@ class Stream:
 
     def _take(self, arrived: Any, number: int, before: Commit) -> None:
         """Determine the new minimal time from the arrived rows, and compute everything below it."""
-        from pyspark.sql import functions
-
         self._check(before)
         if before.since:
             arrived = arrived.where(_not_below(before.since))
-        is_late = functions.lit(False)
-        for rank, heartbeat in enumerate(before.heartbeats):
-            if heartbeat is not None:
-                is_late = is_late | ((functions.col("rank") == rank) & (functions.col("time") < heartbeat))
-        arrived = arrived.withColumn("late", functions.coalesce(is_late, functions.lit(False)))
+        arrived = self._judged(arrived, before.heartbeats)
         found = _summary(arrived, self._readings).first()
         summaries = {rank: row for rank, row in zip(self._readings, found) if row["items"]}
         refused = _first_error(arrived) if any(row["errors"] for row in summaries.values()) else None
@@ -356,6 +351,28 @@ class Stream:
         )
         items = arrived.where("error IS NULL AND NOT late")
         self._compute(number, after, items, upto, bounds_of(bounds, self._partitions(before)), refused)
+
+    def _judged(self, arrived: Any, heartbeats: Sequence[int | None]) -> Any:
+        """Which rows that have arrived are late; belated ones have the time and the stamp of their heartbeat."""
+        from pyspark.sql import functions
+
+        is_late, time, stamp = functions.lit(False), functions.col("time"), functions.col("stamp")
+        moved_time, moved_stamp = time, stamp
+        for rank, heartbeat in enumerate(heartbeats):
+            policy = self._readings[rank].policy
+            if heartbeat is None:
+                continue
+            assert policy.reads_payloads
+            is_own = functions.col("rank") == rank
+            is_late = is_late | (is_own & (time < heartbeat - policy.allowed))
+            if policy.allowed:
+                is_belated = is_own & (time < heartbeat) & (time >= heartbeat - policy.allowed)
+                moved_time = functions.when(is_belated, functions.lit(heartbeat).cast("long")).otherwise(moved_time)
+                rest = functions.substring(stamp, functions.lit(9), functions.length(stamp))
+                at_heartbeat = functions.concat(functions.lit(bytearray(pack_time(heartbeat))), rest)
+                moved_stamp = functions.when(is_belated, at_heartbeat).otherwise(moved_stamp)
+        late = functions.coalesce(is_late, functions.lit(False))
+        return arrived.withColumns({"late": late, "time": moved_time, "stamp": moved_stamp})
 
     def _compute(
         self,
@@ -522,7 +539,8 @@ class Stream:
                 return LateItem(
                     f"source {name!r} got an item at {first.time} after a micro-batch with the heartbeat "
                     f"{heartbeat}; payload {safe_text(repr, restored(first.payload), 200)}; set lateness to "
-                    f"{policy.lateness + heartbeat - first.time} or more, or pass late='divert' to divert such items"
+                    f"{policy.lateness + heartbeat - first.time} or more, {allow(policy, heartbeat - first.time)}or "
+                    f"pass late='divert' to divert such items"
                 )
         return None
 

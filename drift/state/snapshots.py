@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from drift.flow.corrected import CorrectableWindow
 from drift.flow.early import InWindow, Open
 from drift.flow.ends import PartOfEnd
 from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, RoundState
@@ -40,7 +41,7 @@ Form = bytes | msgspec.Raw
 #: Our own classes that states may contain.
 _OURS = (
     *(State, Timer, Failure, First, Folded, Forget, Leaves, Part, Round, RoundState),
-    *(EarlyNote, InWindow, Open, PartOfEnd, Slice, Window, WindowState),
+    *(CorrectableWindow, EarlyNote, InWindow, Open, PartOfEnd, Slice, Window, WindowState),
 )
 
 

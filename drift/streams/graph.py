@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from drift.diverting import OnError, diverts
 from drift.extras import need
-from drift.flow.fields import check_fields
+from drift.flow.fields import policy_of_fields
 from drift.flow.joins import before_every_time
 from drift.streams.adding import ERRORS, check_name
 from drift.streams.stream import Feedback, Stream
 from drift_graph.called import called
 from drift_graph.errors import GraphError, SettingsError
-from drift_graph.functions import caller, is_expression
+from drift_graph.functions import caller
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.operators import Source
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
@@ -144,7 +144,7 @@ class Graph:
 
             fields = fields_of(schema, where)
             rows = SchemaRows(fields)
-        policy = _of_fields(time or ArrivalTime(), fields, f"source {name!r}", where)
+        policy = policy_of_fields(time or ArrivalTime(), fields, f"source {name!r}", where)
         self._draft.add(Source(name, name, where, policy, diverting, bool(late), rows=rows))
         stream: Stream[Any] = Stream(self, (name,))
         if diverting or late:
@@ -229,17 +229,3 @@ class Graph:
         ):  # the extra that draws is not installed; beside the picture, notebooks may prefer this one
             drawn = {"text/vnd.mermaid": as_mermaid(dataflow)}
         return {**drawn, "text/plain": str(self)}
-
-
-def _of_fields(policy: TimePolicy, fields: Any, what: str, where: str) -> TimePolicy:
-    """A time policy with functions of rows in place of the expressions in it."""
-    for role, function in policy.functions.items():
-        check_fields(fields, function, f"EventTime({role}=...) of {what}", lambda: where)
-    given: dict[str, Any] = {role: each for role, each in policy.functions.items() if is_expression(each)}
-    if not given:
-        return policy
-    if fields is None:
-        raise GraphError(f"{what} (at {where}) has a time policy with an expression, and no schema= with the fields")
-    from drift.columns.computed import computed
-
-    return policy.with_functions({role: computed(fields, each, where) for role, each in given.items()})

@@ -279,6 +279,9 @@ class KeyedStream(Generic[K, T]):
         early: Early | None = None,
         until: Callable[[Any], object] | None = None,
         fill: Any = NOT_FILLED,
+        allowed: Span | None = None,
+        time: Any = None,
+        late: str = "",
         **others: Never,
     ) -> WindowedStream[K, T]:
         """Windows of each key; see `Stream.window`.
@@ -290,7 +293,7 @@ class KeyedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [Window(key=2, start=0, end=2, value=2, early=False)]
         """
-        return WindowedStream(self._stream, self._key, windows, early, until, fill, others)
+        return WindowedStream(self._stream, self._key, windows, early, until, fill, allowed, time, late, others)
 
     def at_end(
         self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None, durable: bool = False

@@ -516,6 +516,9 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         early: Early | None = None,
         until: Callable[[Any], object] | None = None,
         fill: Any = NOT_FILLED,
+        allowed: Span | None = None,
+        time: Any = None,
+        late: str = "",
         **others: Never,
     ) -> WindowedStream[None, T]:
         """Windows over all items; `key_by(f).window(...)` for windows of each key.
@@ -531,6 +534,13 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> windows.sum().map(lambda window: window.value).sink("sums")
         >>> [item.payload for item in drift.run(graph, {"numbers": [3, 2, 9, 9, 1]})]
         [5, 1]
+        >>> graph = drift.Graph("corrected")
+        >>> numbers = graph.source("numbers", time=drift.EventTime(lambda number: number, allowed=10))
+        >>> numbers.window(drift.windows.tumbling(4), allowed=10).rows(n=drift.agg.count()).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 9, 2]})]
+        [{'start': 0, 'end': 4, 'correction': 0, 'n': 1},
+         {'start': 0, 'end': 4, 'correction': 1, 'n': 2},
+         {'start': 8, 'end': 12, 'correction': 0, 'n': 1}]
 
         Args:
             windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
@@ -542,8 +552,16 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
             fill: the value of windows without items between two of a key that have some, of tumbling, sliding and
                 calendar windows; a dict where the value is one. They come with the next window that has items, right
                 before it. By default there are none.
+            allowed: for how long after its end a window of tumbling, sliding or calendar windows is corrected: results
+                are `drift.CorrectableWindow`, numbered by `correction`, and each item that comes behind the end gives
+                the next one at once, which replaces the one before it of the same key and start. Such items are those
+                that the source allows, `EventTime(..., allowed=...)`. Not with `until`, `fill` and `each`.
+            time: with `allowed`: what gives the time of an item by which it belongs to a window: a function, a field or
+                an expression, or an `EventTime` where it takes a zone or a unit to read it. By default that of the
+                source, where items come from it as they are.
+            late: with `allowed`: the name of a sink for items of which a window is gone; without it they are an error.
         """
-        return WindowedStream(self, all_items, windows, early, until, fill, others)
+        return WindowedStream(self, all_items, windows, early, until, fill, allowed, time, late, others)
 
     def at_end(
         self,

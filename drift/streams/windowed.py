@@ -9,14 +9,19 @@ from drift.flow import aggregates as agg
 from drift.flow.accumulators import Aggregate, check_aggregate, itself
 from drift.flow.aggregates import Nulls, several
 from drift.flow.choosing import all_items
+from drift.flow.corrected import Allowed, FlatCorrected, OwnTime
+from drift.flow.fields import policy_of_fields
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
 from drift.flow.opened import EachRow, FlatRow, Lowered, Until
 from drift.flow.running import fields_of_each
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
-from drift.streams.adding import elsewhere
+from drift.streams.adding import ERRORS, check_name, elsewhere, span_of
 from drift_graph.called import called
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
+from drift_graph.moments import Span
+from drift_graph.operators import Source
+from drift_graph.policies import EventTime
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,20 +46,23 @@ class WindowedStream(Generic[K, T]):
         early: Early | None = None,
         until: Callable[[Any], object] | None = None,
         fill: Any = NOT_FILLED,
+        allowed: Span | None = None,
+        time: Any = None,
+        late: str = "",
         others: Iterable[str] = (),
     ) -> None:
         for other in others:
             hint = f": window(...).rows(n=drift.agg.count(), {other}=...)" if other in ("name", "durable") else ""
-            if other in ("allowed", "allowed_lateness", "lateness", "grace"):
+            if other in ("allowed_lateness", "allowedLateness", "lateness", "grace"):
                 hint = (
-                    "; how late an item may be is said at the source, EventTime(..., lateness=...), which keeps "
-                    "windows open for so long, and late='NAME' there has what is later: no result is corrected"
+                    "; it is called allowed here, for results that later items correct, with EventTime(..., "
+                    "allowed=...) at the source; EventTime(..., lateness=...) keeps windows open for so long"
                 )
             if not hint:
                 hint = f"; aggregates by name stand behind it: window(...).rows({other}=...)"
             raise GraphError(
-                f"window takes no {other}= (at {caller()}), only windows, early=, until= and fill=; the step is made "
-                f"by the aggregate behind it, which takes name= and durable={hint}"
+                f"window takes no {other}= (at {caller()}), only windows, early=, until=, fill=, allowed=, time= and "
+                f"late=; the step is made by the aggregate behind it, which takes name= and durable={hint}"
             )
         check_windows(windows)
         if early is not None and not isinstance(early, Early):
@@ -72,6 +80,24 @@ class WindowedStream(Generic[K, T]):
             )
         if windows.span:
             stream._graph._draft.spans.append(windows.span)
+        self._allowed = None
+        if allowed is not None:
+            if windows.placed is None or until is not None or fill is not NOT_FILLED:
+                raise GraphError(
+                    f"allowed= takes tumbling, sliding and calendar windows without until= and fill=: the bounds of "
+                    f"others hang on the items themselves, and what has ended or is filled is not corrected "
+                    f"(at {caller()})"
+                )
+            self._allowed = span_of("window: allowed", allowed, caller()), _own_time(stream, time), late
+        elif time is not None or late:
+            raise GraphError(
+                f"window takes time= and late= with allowed= only (at {caller()}): other windows go by the time of an "
+                f"item in the order, EventTime(...) of its source, which says where late ones go"
+            )
+        if late:
+            check_name("sink", late, caller())
+        if late == ERRORS:
+            raise GraphError(f"window has late={late!r} (at {caller()}), which is the sink of what cannot be read")
         self._fill = fill
         self._stream = stream
         self._key = key
@@ -126,20 +152,33 @@ class WindowedStream(Generic[K, T]):
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
         chosen = self._stream._bound(chosen)
-        steps = self._windows.steps(self._key, chosen, self._until or self._early)
         step = self._stream._named(name, "window by", self._key)
-        windows = self._stream._steps(steps, step, "slices")
+        if self._allowed is None:
+            steps = self._windows.steps(self._key, chosen, self._until or self._early)
+            windows = self._stream._steps(steps, step, "slices")
+        else:
+            windows = self._corrected(chosen, step, *self._allowed)
         if self._windows.following is not None and self._fill is not NOT_FILLED:
             filling = Filling(self._windows.following, self._fill)
             windows = windows._step(Lowered(key_of_result, filling, None), f"{step}.filled")
         return windows._durable_if(durable)
+
+    def _corrected(self, aggregate: Aggregate[T, Any], step: str, span: int, time: OwnTime, late: str) -> Stream[Any]:
+        """The windows whose results are corrected; items of windows that are gone go to a sink."""
+        allowed = Allowed(time, span, step if late else "")
+        copies, one = self._windows.corrected(self._key, aggregate, self._early, allowed)
+        items = f"{step}.items"
+        stream = self._stream._step(copies, items)
+        if late:
+            stream = stream._without_errors(items, caller(), errors=False, late=late)
+        return stream._step(one, step)
 
     def rows(
         self, /, *, name: str | None = None, durable: bool = False, **named: Aggregate[T, Any]
     ) -> Stream[dict[str, Any]]:
         """A flat dict for each window that has items: key, start, end, and the value of each aggregate under its name.
 
-        Windows over all items have no key; with early results there is `early` too.
+        Windows over all items have no key; with early results there is `early` too, with `allowed` `correction`.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -156,7 +195,7 @@ class WindowedStream(Generic[K, T]):
             GraphError: there is no aggregate, one with the name of another field or that gives each row a value of its
                 own, or `fill` has other names.
         """
-        row = FlatRow(self._key is not all_items, self._early is not None)
+        row = (FlatRow if self._allowed is None else FlatCorrected)(self._key is not all_items, self._early is not None)
         if self._fill is not NOT_FILLED and (type(self._fill) is not dict or self._fill.keys() != named.keys()):
             raise GraphError(
                 f"fill= takes a dict of the values that windows without items have, for rows with "
@@ -200,12 +239,13 @@ class WindowedStream(Generic[K, T]):
             named: aggregates by the names of their fields; a field of that name is replaced.
 
         Raises:
-            GraphError: there is no aggregate, or windows have early results, `until` or are filled.
+            GraphError: there is no aggregate, or windows have early results or `until`, are filled or corrected.
         """
-        if not named or self._early is not None or self._until is not None or self._fill is not NOT_FILLED:
+        has_more = self._early is not None or self._until is not None or self._fill is not NOT_FILLED
+        if not named or has_more or self._allowed is not None:
             raise GraphError(
                 f"each takes aggregates by name, such as each(place=drift.agg.rank(...)), of windows without "
-                f"early=, until= and fill= (at {caller()})"
+                f"early=, until=, fill= and allowed= (at {caller()})"
             )
         for argument, aggregate in named.items():
             check_aggregate(aggregate, f"each: {argument}=")
@@ -359,3 +399,31 @@ class WindowedStream(Generic[K, T]):
                     f"window(...).rows(n=drift.agg.count()).{name}(...)"
                 )
             raise AttributeError(f"windows have no {name!r}{hint}", name=name, obj=self)
+
+
+def _own_time(stream: Stream[Any], time: Any) -> OwnTime:
+    """What says the time of an item by which it belongs to a window: by default the policy of its source.
+
+    Raises:
+        GraphError: there is none.
+    """
+    where = caller()
+    if time is None:
+        givers = stream._graph._draft.givers_of(stream._origins) or []
+        policies = [each.time if isinstance(each, Source) else None for each in givers]
+        found = [policy for policy in policies if policy is not None and policy.reads_payloads]
+        if not found or len(found) < len(policies) or len({*map(_read, found)}) > 1:
+            raise GraphError(
+                f"window(..., allowed=...) (at {where}) needs to know the time of an item by which it belongs to a "
+                f"window, and that is known right behind a source in event time only: say it, time='at'"
+            )
+        return _read(found[0])
+    given = time if isinstance(time, EventTime) else EventTime(time)
+    policy = policy_of_fields(given, stream._fields, "window(..., allowed=...)", where)
+    assert policy.reads_payloads
+    return _read(policy)
+
+
+def _read(policy: EventTime) -> OwnTime:
+    """What of a policy says how a time is read."""
+    return OwnTime(policy.time, policy.zone, policy.ambiguous, policy.unit)

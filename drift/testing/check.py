@@ -162,8 +162,8 @@ def may_idle(policy: TimePolicy) -> bool:
 def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """Inputs with the items of sources in event time sorted by time (a stable sort).
 
-    A source's items stay in their order if one has no time, or if late items are diverted, since the order then decides
-    which items are late.
+    A source's items stay in their order if one has no time, or if late items are diverted or some are allowed, since
+    the order then decides which items are late or belated.
 
     Raises:
         SettingsError: a source is missing, or there is no such source.
@@ -180,7 +180,7 @@ def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[st
     ordered = {}
     for source in dataflow.sources:
         payloads = list(inputs[source.name])
-        if source.time.reads_payloads and source.time.late == "error":
+        if source.time.reads_payloads and source.time.late == "error" and not source.time.allowed:
             times = times_of(source.time, payloads)
             if times is not None:
                 payloads = [payloads[at] for at in sorted(range(len(payloads)), key=times.__getitem__)]

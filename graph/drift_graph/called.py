@@ -27,7 +27,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ELSEWHERE = {
     "source.time": ("timestamp", "watermark", "lateness", "event_time", "time_column", "ts"),
     "time": ("column", "field", "timestamp", "ts", "time_column", "event_time", "timestamp_column", "key", "on", "by"),
-    "lateness": ("watermark", "delay", "allowed_lateness", "max_out_of_orderness", "out_of_orderness", "grace"),
+    "lateness": ("watermark", "delay", "max_out_of_orderness", "out_of_orderness", "grace"),
+    "allowed": ("allowed_lateness", "allowedLateness"),
     "idle_after_ms": ("idle_timeout", "idleness", "idle_after"),
     "zone": ("tz", "timezone", "time_zone"),
     "key": ("by", "on", "left_on", "left_by", "keys", "key_selector", "group_by", "partition_by", "subset", "columns"),

@@ -204,6 +204,20 @@ class Draft:
         operators = [self._operators[name] for name in found if name in self._operators]
         return [each for each in operators if isinstance(each, Source)]
 
+    def givers_of(self, origins: Sequence[str]) -> list[Operator] | None:
+        """The operators that give the payloads of these, in front of filters; None if one of them is a loop."""
+        found: list[Operator] = []
+        for name in origins:
+            operator = self._operators.get(name)
+            if isinstance(operator, Map) and operator.arity == "keep":
+                before = self.givers_of([edge.origin for edge in self._edges if edge.target == name])
+            else:
+                before = None if operator is None else [operator]
+            if before is None:
+                return None
+            found += before
+        return found
+
     def replace_function(self, name: str, function: Callable[..., Any]) -> None:
         """Replace the function of the map with this name."""
         operator = self._operators[name]

@@ -18,6 +18,9 @@ within `future_max`, or within `lateness` if that is more, as it is what lies be
   the lowest if several are as large; if there is none, the oldest held item is set apart. At the end of an input of
   which nothing was believed, the lowest is believed, though it is alone.
 - When the greatest time has come within `future_max` of a held item, the item is accepted.
+
+A late item that is behind the heartbeat by no more than `allowed` of the policy is *belated*: it is accepted at the
+heartbeat. So what is accepted is never below the heartbeat, whatever its own time is.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ class Judged:
     """What is decided about items.
 
     Attributes:
-        payloads, times: of the accepted ones.
+        payloads, times: of the accepted ones; the time of a belated one is the heartbeat at its place.
         late: the late ones, and those that are set apart.
         accepted_before: of each of these, how many were accepted before it.
         error: the late one that ends the run; nothing behind it is decided.
@@ -130,19 +133,20 @@ class Lateness:
 
     def judge_rows(
         self, rows: Rows, times: Integers, policy: EventTime
-    ) -> tuple[list[int] | None, list[Late], LateItem | None] | None:
+    ) -> tuple[list[int] | None, Integers, list[Late], LateItem | None] | None:
         """As `judge`, for rows; None, and nothing has changed, where it is not sure which of them are accepted.
 
         Returns:
-            The indices of the accepted rows, None if all are; the late ones, and the late one that ends the run.
+            The indices of the accepted rows, None if all are; the times of all rows, those of belated ones the
+            heartbeat; the late ones, and the late one that ends the run.
         """
         if policy.future_max is not None and not self._all_in_line(times, policy.future_max):
             return None
         before = self._above(times[0])
-        behind, greatest = late_of(times, before, self.least, policy.lateness)
+        behind, times, greatest = self._behind(times, policy)
         if not behind:
             self.greatest = greatest
-            return None, [], None
+            return None, times, [], None
         if self._apart:
             return None
         judged = Judged(rows, times)
@@ -157,7 +161,19 @@ class Lateness:
             refused = {at for at, _, _ in behind}
             accepted = [at for at in range(len(times)) if at not in refused]
         self.greatest = max(before, max(map(times.__getitem__, accepted), default=before))
-        return accepted, judged.late, judged.error
+        return accepted, times, judged.late, judged.error
+
+    def _behind(self, times: Integers, policy: EventTime) -> tuple[list[tuple[int, int, int]], Integers, int]:
+        """See `late_of`, of which the belated are left out; and the times, those of the belated the heartbeat."""
+        behind, greatest = late_of(times, self._above(times[0]), self.least, policy.lateness)
+        if not behind or not policy.allowed:
+            return behind, times, greatest
+        moved = array("q", times)
+        for at, time, heartbeat in behind:
+            if heartbeat - time <= policy.allowed:
+                moved[at] = heartbeat
+        late = [each for each in behind if each[2] - each[1] > policy.allowed]
+        return late, moved, max(greatest, max(moved))
 
     def judge(self, payloads: list[Any], times: Sequence[int | None], policy: EventTime) -> Judged:
         """Decide about items, and about items that are held.
@@ -169,7 +185,7 @@ class Lateness:
         if times and (type(times) is array or None not in times):
             known: Integers = times if type(times) is array else array("q", times)
             if policy.future_max is None or self._all_in_line(known, policy.future_max):
-                behind, greatest = late_of(known, self._above(known[0]), self.least, policy.lateness)
+                behind, known, greatest = self._behind(known, policy)
                 if not behind:
                     self.greatest = greatest
                     return Judged(payloads if len(payloads) == len(known) else payloads[: len(known)], known)
@@ -215,9 +231,7 @@ class Lateness:
         if self.held:
             self.seen += 1
         if time is None:
-            time = max(TIME_MIN if self.greatest is None else self.greatest, self.least)
-            self.greatest = self._above(time)
-            self._add(judged, payload, time)
+            self._add(judged, payload, max(TIME_MIN if self.greatest is None else self.greatest, self.least))
         elif future_max is None or (base is not None and time <= base + future_max):
             self._accept(judged, Held(self.seen, time, payload), policy)
         else:
@@ -268,25 +282,34 @@ class Lateness:
         seen, time, payload = item
         heartbeat = self.least if self.greatest is None else max(self.least, self.greatest - policy.lateness)
         if time < heartbeat:
-            self._refuse_late(judged, payload, time, heartbeat, policy)
+            if heartbeat - time <= policy.allowed:
+                self._add(judged, payload, heartbeat)
+            else:
+                self._refuse_late(judged, payload, time, heartbeat, policy)
             return
         if policy.future_max is not None and self.held:
             reach = time + _near(policy)
             above = [each for each in self.held if each.seen < seen and each.time > reach]
             if not self._set_apart(judged, above, policy):
                 return
-        self.greatest = time if self.greatest is None else max(self.greatest, time)
-        self._add(judged, payload, time)
+        greatest = self._add(judged, payload, time)
         if policy.future_max is not None and self.held:
-            limit = self.greatest + policy.future_max
+            limit = greatest + policy.future_max
             near = next((each for each in self.held if each.time <= limit), None)
             if near is not None:
                 self.held.remove(near)
                 self._accept(judged, near, policy)
 
-    def _add(self, judged: Judged, payload: Any, time: int) -> None:
+    def _add(self, judged: Judged, payload: Any, time: int) -> int:
+        """Add an item at a time, which the greatest time is then not below; returns that one.
+
+        An idle decision may have moved the heartbeat above the greatest time, so an item that is put at the heartbeat
+        can be above it.
+        """
         judged.payloads.append(payload)
         judged.times.append(time)
+        self.greatest = max(self._above(time), time)
+        return self.greatest
 
     def _set_apart(self, judged: Judged, items: Iterable[Held], policy: EventTime, low: int | None = None) -> bool:
         """Refuse items that are held.
@@ -323,8 +346,8 @@ class Lateness:
         if policy.late == "error" and not self._apart:
             judged.error = LateItem(
                 f"source {self.source!r} got an item at {time} below its heartbeat {heartbeat}; payload "
-                f"{short(payload)}; set lateness to {policy.lateness + by} or more, or pass late='divert' to keep such "
-                f"items"
+                f"{short(payload)}; set lateness to {policy.lateness + by} or more, {allow(policy, by)}or pass "
+                f"late='divert' to keep such items"
             )
         else:
             words = f"its time {time} is {by} behind the heartbeat {heartbeat}"
@@ -343,6 +366,11 @@ def _near(policy: EventTime) -> int:
     """How far two items that agree may be apart."""
     assert policy.future_max is not None
     return max(policy.future_max, policy.lateness)
+
+
+def allow(policy: EventTime, by: int) -> str:
+    """What to set `allowed` to for an item that is behind the heartbeat by so much; "" where it is not used."""
+    return f"allowed to {by} or more, " if policy.allowed else ""
 
 
 def _late_of(times: Integers, greatest: int, least: int, lateness: int) -> tuple[list[tuple[int, int, int]], int]:

@@ -94,11 +94,15 @@ class EventTime:
         lateness: how far an item may be behind the greatest time before it, 0 or more. "all": however far, for input
             that ends; all of it is read and sorted before the first item is released, on disk beyond the run's
             `memory_max`.
+        allowed: how far beyond `lateness` an item may be behind and still count, 0 or more. Such an item is *belated*:
+            its time in the order is the heartbeat of its source at its place, the least time that is not late, and it
+            is no late item. `stream.window(..., allowed=...)` corrects the result of the window that it belongs to;
+            every other step sees it at that time. Of two items of one time and tie the first to come is the first.
         tie: orders items of one time, among which it must be unique; as for `time`. An int, 0 <= n < 2**64, orders
             them; anything else is hashed. Without it they are ordered by the hash of their payload, and reading takes
             two to three times as long: the hash is computed for every item.
-        late: what happens to an item below the heartbeat, or one that `future_max` sets apart: "error" ends the run
-            with a LateItem, "divert" adds it to the run's late items and counts it.
+        late: what happens to an item further below the heartbeat, or one that `future_max` sets apart: "error" ends
+            the run with a LateItem, "divert" adds it to the run's late items and counts it.
         idle_after_ms: if a live source is silent for so long, its heartbeat moves past its items so far and up to that
             of the other sources, so that these are released; an item from below is late then. None: they wait.
         future_max: how far an item may be ahead of the greatest time before it. The first item, and one that is
@@ -131,6 +135,7 @@ class EventTime:
     zone: tzinfo | None
     ambiguous: Ambiguous
     unit: Unit | None
+    allowed: int
 
     def __init__(
         self,
@@ -143,6 +148,7 @@ class EventTime:
         zone: tzinfo | str | None = None,
         ambiguous: Ambiguous = "error",
         unit: Unit | None = None,
+        allowed: Span = 0,
     ) -> None:
         functions = {"time": time, "tie": tie}
         for name, function in functions.items():
@@ -158,14 +164,16 @@ class EventTime:
                     f"without time= items have the time at which they came, which a record keeps"
                 )
         spans: dict[str, int | None] = {}
-        for name, argument in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):
+        lengths = {"lateness": lateness, "allowed": allowed, "idle_after_ms": idle_after_ms, "future_max": future_max}
+        for name, argument in lengths.items():
             span = WHOLE if name == "lateness" and argument == "all" else span_from(argument)
-            if (argument is not None or name == "lateness") and (span is None or span < 0):
+            if (argument is not None or name in ("lateness", "allowed")) and (span is None or span < 0):
                 raise SettingsError(
                     f"{name}={argument!r:.80} is not an int of 0 or more, a timedelta or a text such as '10s', in "
                     f"whole milliseconds"
                 )
-            if span is not None and name != "lateness" and spans["lateness"] == WHOLE:
+            is_given = span is not None and (span > 0 or name != "allowed")
+            if is_given and name != "lateness" and spans["lateness"] == WHOLE:
                 raise SettingsError(
                     f"{name}= is for items as they come, and lateness='all' sorts all of them first: leave one out"
                 )
@@ -191,7 +199,8 @@ class EventTime:
 
     @property
     def label(self) -> str:
-        return f"event time, lateness {self._lateness}, late {self.late}"
+        allowed = f", allowed {self.allowed}" if self.allowed else ""
+        return f"event time, lateness {self._lateness}{allowed}, late {self.late}"
 
     @property
     def _lateness(self) -> int | str:
@@ -204,8 +213,13 @@ class EventTime:
 
     @property
     def may_reorder(self) -> bool:
-        """Whether items may arrive in another order: not if the order decides which of them are late or ahead."""
-        return self.late == "error" and self.future_max is None
+        """Whether items may arrive in another order: not if the order decides which are late, belated or ahead."""
+        return self.late == "error" and self.future_max is None and not self.allowed
+
+    @property
+    def has_unique_ties(self) -> bool:
+        """Whether two payloads of one time and tie are an error: a belated item has its time by when it comes."""
+        return self.tie is not None and not self.allowed
 
     @property
     def functions(self) -> dict[str, Callable[[Any], Any]]:
@@ -224,6 +238,7 @@ class EventTime:
             **({"zone": str(self.zone)} if self.zone is not None else {}),
             **({"ambiguous": self.ambiguous} if self.ambiguous != "error" else {}),
             **({"unit": self.unit} if self.unit is not None else {}),
+            **({"allowed": self.allowed} if self.allowed else {}),
         }
 
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> EventTime:
@@ -250,7 +265,7 @@ class EventTime:
             isinstance(other, EventTime)
             and (self.lateness, self.late, self.idle_after_ms) == (other.lateness, other.late, other.idle_after_ms)
             and (self.future_max, self.zone, self.ambiguous) == (other.future_max, other.zone, other.ambiguous)
-            and self.unit == other.unit
+            and (self.unit, self.allowed) == (other.unit, other.allowed)
             and same_function(self.time, other.time)
             and same_function(self.tie, other.tie)
         )

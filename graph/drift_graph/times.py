@@ -323,7 +323,7 @@ class SourceMachine:
             return None
         if type(payload) is Hashed:
             return StampCount(first, count, payload.payload)
-        has_payload = self.policy.tie is not None and now
+        has_payload = self.policy.reads_payloads and self.policy.has_unique_ties and now
         return StampCount(first, count, hash_of(payload) if has_payload else b"")
 
     def stamp_at(self, now_ms: int) -> int:
@@ -397,8 +397,8 @@ class SourceMachine:
         judged = None if timed is None else self._lateness.judge_rows(payloads, timed.times, policy)
         if timed is None or judged is None:
             return None
-        accepted, late, error = judged
-        times, metas = timed.times, None
+        accepted, times, late, error = judged
+        metas = None
         if accepted is not None:
             payloads, times = in_order(payloads, accepted), array("q", map(times.__getitem__, accepted))
         if not times:
@@ -422,7 +422,7 @@ class SourceMachine:
             changed.
         """
         greatest = TIME_MAX if self._lateness.greatest is None else self._lateness.greatest
-        distinguished = None if policy.tie is None else payloads
+        distinguished = payloads if policy.has_unique_ties else None
         ordinals, order, other = self._stamp_counts.add(times, ties, distinguished, greatest)
         if other is not None:
             return None, other

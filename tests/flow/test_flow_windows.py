@@ -395,8 +395,8 @@ def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[An
             r"behind it: .*\.rows\(n=\.\.\.\)$",
         ),
         (
-            lambda stream: stream.window(drift.windows.tumbling(2), allowed="1h"),
-            r"window takes no allowed= .*at the source, EventTime\(\.\.\., lateness=\.\.\.\).*late='NAME'",
+            lambda stream: stream.window(drift.windows.tumbling(2), allowedLateness="1h"),
+            r"it is called allowed here, .*EventTime\(\.\.\., allowed=\.\.\.\) at the source",
         ),
         (lambda stream: stream.filter(str.islower, 2), "filter takes a function, not 2"),
     ],

@@ -1,0 +1,246 @@
+"""Windows that correct their results for a while after their ends: `window(..., allowed=...)`.
+
+Invariant: the results of one window of a key are numbered 0, 1, 2 and so on, in the order of the output, and each is
+the aggregate of all items of the window up to its own position in the order. Number 0 comes at the last moment of the
+window, if it has items by then; every item that comes later, for as long as is allowed, gives the next result at once.
+
+Why: the window that an item belongs to is known from a time of its own, and whether the window has ended from the
+item's time in the order. A map makes a copy of the item for each window that it is in, and a process with a state for
+each key and window adds it; a timer at the end gives the result, and one when nothing more is allowed drops the state.
+The map knows from the two times alone that a window is gone, so no state is needed to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from drift.flow.accumulators import Aggregate
+from drift.flow.calendars import Calendar
+from drift.flow.early import InWindow, key_of_window, starts_around
+from drift.flow.opened import EMPTY, FlatRow, Stepped, Window, last_before
+from drift.operators import _ByValue
+from drift_graph.diverted import LATE, diverted
+from drift_graph.functions import brief
+from drift_graph.later import at
+from drift_graph.meta import END
+from drift_graph.moments import Ambiguous, Unit, time_from, why_no_moment
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class CorrectableWindow(Window[K, V], Generic[K, V], frozen=True):
+    """The result of a window that belated items correct; see `Stream.window`.
+
+    Attributes:
+        correction: 0 for the first result of the window, then 1, 2 and so on. Each replaces the one before it of the
+            same key and start.
+    """
+
+    correction: int = 0
+
+
+class FlatCorrected(FlatRow, frozen=True):
+    """See `FlatRow`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*super().names, "correction")
+
+
+# Which windows an item is in.
+
+
+class OfLength(_ByValue, frozen=True):
+    """Tumbling or sliding windows."""
+
+    size: int
+    every: int
+    offset: int
+    has_start: bool
+    has_end: bool
+
+    def starts(self, time: int) -> Sequence[int]:
+        """The starts of the windows that a time is in."""
+        return starts_around(time, self.size, self.every, self.offset, self.has_start, self.has_end)
+
+    def end(self, start: int) -> int:
+        """The end of a window."""
+        return start + self.size
+
+    def last(self, start: int) -> int:
+        """The last moment of a window."""
+        return last_before(start + self.size + self.has_end)
+
+
+class OfCalendar(_ByValue, frozen=True):
+    """Ranges of a calendar."""
+
+    calendar: Calendar
+
+    def starts(self, time: int) -> Sequence[int]:
+        """The start of the range that a time is in."""
+        return (self.calendar.bounds(time)[0],)
+
+    def end(self, start: int) -> int:
+        """The end of a range."""
+        return self.calendar.bounds(start)[1]
+
+    def last(self, start: int) -> int:
+        """The last moment of a range."""
+        return last_before(self.end(start))
+
+
+Placed = OfLength | OfCalendar
+
+
+def _keys_of(families: Sequence[Sequence[Any]]) -> list[Any]:
+    return [item.key for family in families for item in family if type(item) is InWindow]
+
+
+class OwnTime(_ByValue, frozen=True):
+    """A function that gives the time of an item by which it belongs to a window; the rest is as of `EventTime`."""
+
+    user_function: Callable[[Any], Any]
+    zone: tzinfo | None
+    ambiguous: Ambiguous
+    unit: Unit | None
+
+    def __call__(self, payload: Any) -> int:
+        value = self.user_function(payload)
+        own = time_from(value, self.zone, self.ambiguous, self.unit)
+        if own is None:
+            why = why_no_moment(value, self.zone)
+            raise ValueError(
+                f"the time of a window is an int of 64 bits, or a moment with a zone, not {brief(value, 80)}"
+                + (f": {why}" if why else "; name its unit, time=drift.EventTime(..., unit='s')")
+            )
+        return own
+
+
+class Allowed(NamedTuple):
+    """How long windows are corrected after their ends.
+
+    Attributes:
+        step: names the step in reports of items whose window is gone; "": such an item is an error.
+    """
+
+    time: OwnTime
+    span: int
+    step: str
+
+
+class EachByOwnTime(_ByValue, frozen=True):
+    """A map: one copy of an item for each window around its own time that is not gone.
+
+    Attributes:
+        user_function: gives the key.
+        time: gives the own time.
+        step: names the step in a report of an item whose window is gone; "": such an item is an error.
+    """
+
+    gives_users: ClassVar = True  # the key, which is compared later
+    of_users: ClassVar = staticmethod(_keys_of)
+
+    user_function: Callable[[Any], Any]
+    windows: Placed
+    time: OwnTime
+    allowed: int
+    step: str
+
+    def __call__(self, payload: Any, time: int) -> list[Any]:
+        own = self.time(payload)
+        starts, least = self.windows.starts(own), time - self.allowed
+        gone = [start for start in starts if self.windows.last(start) < least]
+        if not gone:
+            key = self.user_function(payload)
+            return [InWindow(key, start, payload) for start in starts]
+        by = time - self.windows.last(gone[0])
+        words = (
+            f"its time {own} is in the window [{gone[0]}, {self.windows.end(gone[0])}), and it comes at {time}, {by} "
+            f"after the last moment of the window, which is corrected for {self.allowed} and gone then"
+        )
+        if not self.step:
+            raise ValueError(
+                f"{words}; set allowed of the window to {by} or more, as much as that of the source, or name a sink "
+                f"for such items with window(..., late='NAME')"
+            )
+        key = self.user_function(payload)
+        left = [InWindow(key, start, payload) for start in starts if start not in gone]
+        return [diverted(self.step, words, payload, LATE), *left]
+
+
+# The state of a window.
+
+
+class Correctable(_ByValue, frozen=True):
+    """An item of one window; the state is (start, number of results but early ones, has it ended, accumulator).
+
+    It has ended where its first result was given, or its first item came behind its last moment.
+    """
+
+    windows: Placed
+    aggregate: Aggregate[Any, Any]
+    allowed: int
+    opens_again: ClassVar = False
+
+    @property
+    def user_function(self) -> Callable[..., Any]:
+        return self.aggregate.function_shown(key_of_window)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.aggregate.initials
+
+    def key(self, item: InWindow) -> Any:
+        """The key of results, and of timers."""
+        return item.key
+
+    def __call__(self, state: Any, item: InWindow, time: int) -> Stepped:
+        timers: tuple[Any, ...] = ()
+        if state is EMPTY:
+            last = self.windows.last(item.start)
+            state = (item.start, 0, time > last, self.aggregate.begin(item.payload))
+            timers = (at(self.forgotten(item.start) if time > last else last, item.key),)
+        else:
+            state = (*state[:3], self.aggregate.add(state[3], item.payload))
+        return self.given(state, item.key, timers) if state[2] else (state, timers)
+
+    def given(self, state: Any, key: Any, timers: Sequence[Any]) -> Stepped:
+        """The next result, behind timers."""
+        return (state[0], state[1] + 1, *state[2:]), (*timers, self.result(state, key, 0))
+
+    def forgotten(self, start: int) -> int:
+        """When a window is corrected no more."""
+        return min(self.windows.last(start) + self.allowed, END)
+
+    def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
+        """The window as it is."""
+        start, correction, _, accumulator = state
+        value = self.aggregate.result(accumulator)
+        return CorrectableWindow(key, start, self.windows.end(start), value, False, correction)
+
+    def start(self, state: Any, time: int) -> int:
+        """Start of the window."""
+        return state[0]  # type: ignore[no-any-return]
+
+    def end(self, state: Any, time: int) -> int:
+        """The first moment after the window."""
+        return self.windows.last(state[0]) + 1
+
+
+class CorrectableEnd(_ByValue, frozen=True):
+    """A timer of a window, whose note is the key: it ends, or is corrected no more."""
+
+    item: Correctable
+
+    def __call__(self, state: Any, key: Any, time: int) -> Stepped:
+        start, _, has_ended, accumulator = state
+        if has_ended:
+            return EMPTY, ()
+        ended, outputs = self.item.given((start, 0, True, accumulator), key, ())
+        if not self.item.allowed or time == END:
+            return EMPTY, outputs
+        return ended, (*outputs, at(self.item.forgotten(start), key))
