@@ -3,7 +3,7 @@
 Invariant: two fingerprints with different `structure` or `code` give at least one change that matters, or one that says
 what cannot be compared; equal ones give none that does.
 
-Why: every field that is hashed is compared here; a remaining difference is reported as unexplained. Steps are matched
+Why: every field that is hashed is compared here; what remains are ranks, and edges inside a step. Steps are matched
 first by name and content, then by content (renamed), then by name (changed); the rest was added or removed.
 """
 
@@ -69,7 +69,8 @@ def compare(old: Fingerprint, new: Fingerprint, *, states_by_name: bool = False)
     changes += _edge_changes(old, new, pairs)
     changes = list(dict.fromkeys(changes))
     if not any(change.matters for change in changes) and old["structure"] != new["structure"]:
-        changes += _rank_changes(steps_old, steps_new, pairs)
+        text = "steps are declared in another order, or connected in another way inside, which metas show"
+        changes.append(Change("structure", "", text))
     return changes
 
 
@@ -305,25 +306,17 @@ def _shown(value: dict[str, Any] | None, function: dict[str, Any]) -> str:
 
 
 def _edge_changes(old: Fingerprint, new: Fingerprint, pairs: dict[str, str]) -> Iterator[Change]:
-    """Changed edges between steps that are in both graphs; those that an added or removed step explains are left
-    out.
-    """
-    edges_old, edges_new = step_edges(old), step_edges(new)
-    renamed = {(pairs.get(a), pairs.get(b), back): (a, b) for a, b, back in edges_old}
-    paired = set(pairs.values())
-    fed_new = {b for a, b, _ in edges_new if a not in paired} | {a for a, b, _ in edges_new if b not in paired}
-    fed_old = {pairs.get(b) for a, b, _ in edges_old if a not in pairs} | {
-        pairs.get(a) for a, b, _ in edges_old if b not in pairs
-    }
-    for origin, target, back in edges_new:
-        explained = origin not in paired or target not in paired or (origin in fed_old and target in fed_old)
-        if not explained and (origin, target, back) not in renamed:
+    """Changed edges of graphs that have the same steps; where steps have come or gone, these explain others."""
+    if any(len(steps_of(graph)) > len(pairs) for graph in (old, new)):
+        return
+    before = {(pairs[a], pairs[b], back): (a, b) for a, b, back in step_edges(old)}
+    now = step_edges(new)
+    for origin, target, back in now:
+        if (origin, target, back) not in before:
             yield Change("structure", target, f"{_edge(back)} {origin!r} -> {target!r} is new")
-    for (origin_new, target_new, back), (origin, target) in renamed.items():
-        if origin_new is None or target_new is None or (origin_new, target_new, back) in edges_new:
-            continue
-        if not (origin_new in fed_new and target_new in fed_new):
-            yield Change("structure", target_new, f"{_edge(back)} {origin!r} -> {target!r} is gone")
+    for edge, (origin, target) in before.items():
+        if edge not in now:
+            yield Change("structure", edge[1], f"{_edge(edge[2])} {origin!r} -> {target!r} is gone")
 
 
 def _edge(back: bool) -> str:
@@ -335,21 +328,6 @@ def step_edges(fingerprint: Fingerprint) -> dict[tuple[str, str, bool], None]:
     steps = {each["name"]: each["step"] for each in fingerprint["operators"]}
     found = ((steps[edge["origin"]], steps[edge["target"]], edge["feedback"]) for edge in fingerprint["edges"])
     return dict.fromkeys(edge for edge in found if edge[0] != edge[1])
-
-
-def _rank_changes(old: dict[str, _Step], new: dict[str, _Step], pairs: dict[str, str]) -> Iterator[Change]:
-    """The remaining explanation: steps are declared in another order, or connected differently inside."""
-    moved = [
-        (new_name, one["rank"], other["rank"])
-        for old_name, new_name in pairs.items()
-        for one, other in zip(old[old_name], new[new_name])
-        if one["rank"] != other["rank"]
-    ]
-    for name, one, other in moved:
-        text = f"{name!r} has rank {other}, before {one}: steps are declared in another order, which metas show"
-        yield Change("structure", name, text, True, "", new[name][0]["where"])
-    if not moved:
-        yield Change("structure", "", "the operators inside a step are connected in another way")
 
 
 def changes_text(changes: Iterable[Change]) -> str:

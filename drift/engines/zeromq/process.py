@@ -206,7 +206,8 @@ def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
     from drift.records.changes import compare  # here, since processes of one machine do not need these imports
     from drift.records.fingerprint import fingerprint
 
-    steps = {repr(change.step) for change in compare(wanted, fingerprint(dataflow)) if change.matters}
+    changes = [change for change in compare(wanted, fingerprint(dataflow)) if change.matters]
+    steps = {repr(change.step) if change.step else "its structure" for change in changes}
     if steps:
         raise GraphError(
             f"the graph has other code on {platform.node()} than in the calling process, in "
