@@ -167,6 +167,7 @@ class WholeReader:
         self._taken = self._given = 0
         self._greatest = TIME_MIN
         self._sought: Any = None
+        self._is_asked = False  # for positions
 
     def read(self, items_max: int) -> list[Any] | None:
         """The first call reads all of the input.
@@ -196,6 +197,8 @@ class WholeReader:
             if not payloads:
                 _wait(self.inner)
                 continue
+            if self._is_asked:  # a position may be made of all that is read
+                self._end()
             blocks.append(self._timed(payloads, self._taken))
             self._taken += len(payloads)
             in_memory += about_bytes(payloads)
@@ -240,6 +243,7 @@ class WholeReader:
 
     def position(self) -> Any:
         """How many payloads were given, and where the input ends, once it was read; None if it cannot be read again."""
+        self._is_asked = True
         if not isinstance(self.inner, Positioned) or self.inner.position() is None:
             return None
         if self._merged is None and self._sought is not None:

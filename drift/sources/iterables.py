@@ -6,12 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import xxhash
-
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader, note_end
-from drift.sources.positions import check_mark, mark_of, position_fields, position_lost, position_of
-from drift_graph.canonical import NoCanonicalForm, encode_many
+from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
@@ -34,25 +31,6 @@ class IterableSource:
 
     def open(self) -> Reader:
         return IterableReader(self._payloads)
-
-
-class ContentOfItems:
-    """A hash of all items that were added; none once there are items without a canonical form, or that were not."""
-
-    def __init__(self) -> None:
-        self._hash = xxhash.xxh3_64()
-        self._items = 0
-
-    def add(self, payloads: Sequence[Any]) -> None:
-        try:
-            self._hash.update(encode_many(payloads))
-        except NoCanonicalForm:
-            return
-        self._items += len(payloads)
-
-    def hash(self, items: int) -> str:
-        """Of all items, if they are so many; "" otherwise."""
-        return self._hash.hexdigest() if items == self._items else ""
 
 
 class IterableReader:
@@ -134,8 +112,7 @@ class IterableReader:
         if available < item:
             raise position_lost("an iterable", f"item {item}", f"it has {available}")
         check_mark(position, last, "an iterable", item)
-        if position.get("content") and position["content"] != content.hash(item):
-            raise position_lost("an iterable", f"item {item}", "items before that are others")
+        content.check(position, "an iterable", item)
         self._returned, self._mark, self._content = item, position.get("mark", ""), content
 
     def filenos(self) -> Sequence[int]:

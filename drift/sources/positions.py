@@ -7,7 +7,7 @@ from typing import Any
 
 import xxhash
 
-from drift_graph.canonical import NoCanonicalForm, stored
+from drift_graph.canonical import NoCanonicalForm, hash64_each, stored
 from drift_graph.errors import InputError
 
 _FORM = 1
@@ -77,3 +77,29 @@ def check_mark(position: Any, payloads: Sequence[Any], what: str, number: int) -
         now = f"is another one, {payloads[-1]!r:.120}" if payloads else "is not there"
         why = "items are found again by their number, so what is new comes behind what was read"
         raise position_lost(what, f"item {number}", f"that item {now}: {why}")
+
+
+class ContentOfItems:
+    """A hash of all items that were added, whatever the batches; none once there are items without a canonical form, or
+    that were not added.
+    """
+
+    def __init__(self) -> None:
+        self._hash = xxhash.xxh3_64()
+        self._items = 0
+
+    def add(self, payloads: Sequence[Any]) -> None:
+        try:
+            self._hash.update(hash64_each(payloads))
+        except NoCanonicalForm:
+            return
+        self._items += len(payloads)
+
+    def hash(self, items: int) -> str:
+        """Of all items, if they are so many; "" otherwise."""
+        return self._hash.hexdigest() if items == self._items else ""
+
+    def check(self, position: Any, what: str, items: int) -> None:
+        """Raises InputError: the items in front of the position are others than those that were read."""
+        if position.get("content") and position["content"] != self.hash(items):
+            raise position_lost(what, f"item {items}", "items before that are others")

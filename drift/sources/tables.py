@@ -18,9 +18,10 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader, note_end
 from drift.sources.frames import Payload
 from drift.sources.polled import AsMade, Fetched, FiniteReader, Undecodable
-from drift.sources.positions import check_mark, mark_of
+from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_lost
 from drift.sources.rows import Maker, RowsPoller, check_payload, resolved_payload, without
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.payloads import are_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,10 +106,18 @@ def _noted(batches: Iterator[pa.RecordBatch], frame: Any) -> Iterator[pa.RecordB
 
 
 class _TablePoller(RowsPoller):
-    """Gives the rows of a table, which is known again by the row in front of a position."""
+    """Gives the rows of a table, which is known again by all rows in front of a position.
+
+    Why of rows, and not of buffers: equal tables have one hash, however they are cut, and whatever types hold a value.
+    """
 
     _given: Sequence[Any] = ()
-    _last: Sequence[Any] = ()
+    _unmarked: Sequence[Any] = ()  # the last rows that were returned, until their hash is asked for
+    _mark = ""  # of the last row, once it was asked for
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._content = ContentOfItems()
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         fetched = super().fetch(items_max, wait_s)
@@ -117,20 +126,38 @@ class _TablePoller(RowsPoller):
 
     def behind(self, marks: Sequence[int]) -> None:
         super().behind(marks)
-        self._last = self._given[len(marks) - 1 : len(marks)] if marks else self._last
+        self._unmarked = self._given[: len(marks)] if marks else self._unmarked
 
     def position(self) -> Any:
-        """How many rows were returned, and a hash of the last, if that has a payload."""
+        """How many rows were returned, and hashes of the last and of all."""
         found = super().position()
-        return found and {**found, "mark": mark_of([each for each in self._last if type(each) is not Undecodable])}
+        if found is None:
+            return None
+        if len(self._unmarked):
+            rows, self._unmarked = _as_found(self._unmarked), ()
+            self._mark = mark_of(rows)
+            self._content.add(rows)
+        return {**found, "mark": self._mark, "content": self._content.hash(found["row"])}
 
     def seek(self, position: Any) -> None:
+        """The rows in front of a position are read again, as its hash is of all of them."""
         super().seek(position)
-        if position.get("mark") and (row := position["row"]):
-            super().seek({**position, "row": row - 1})
-            fetched = self.fetch(1, 0.0)
-            check_mark(position, () if fetched is None else fetched.values, self.name, row)
-            self.behind([row])
+        row, values = position["row"], list[Any]()
+        super().seek({**position, "row": 0 if position.get("content") else max(row - 1, 0)})
+        while self._fetched < row:
+            fetched = self.fetch(row - self._fetched, 0.0)
+            if fetched is None:
+                raise position_lost(self.name, f"row {row}", f"it has {self._fetched}")
+            values = fetched.values
+            self.behind(fetched.marks)
+            self.position()
+        check_mark(position, _as_found(values), self.name, row)
+        self._content.check(position, self.name, row)
+
+
+def _as_found(rows: Any) -> Any:
+    """Rows with what was found in the place of those that have no payload."""
+    return rows if are_rows(rows) else [each.found if type(each) is Undecodable else each for each in rows]
 
 
 def _has_texts(frame: Any) -> bool:
@@ -182,7 +209,7 @@ class _Stream:
             raise InputError(f"{self._name} is no table to Arrow: {str(error).rstrip('. ')}; {hint}") from error
         self.schema = self._reader.schema
         check_schema(self._name, self.schema)
-        rows = getattr(frame, "num_rows", None) or getattr(frame, "height", None)
+        rows = getattr(frame, "num_rows", getattr(frame, "height", None))
         self.rows = rows if type(rows) is int else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:

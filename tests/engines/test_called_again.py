@@ -17,6 +17,7 @@ from segmented import summed
 from strategies import Case, cases
 
 import drift
+from drift.engines import whole
 from drift.testing.values import Flags, Noted
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -260,6 +261,79 @@ def test_items_that_are_others_than_were_read_are_an_error_wherever_they_are(
     assert call(rows) == rows[7:]
 
 
+def in_batches(rows: list[Any]) -> Any:
+    """A table of Arrow whose first rows are in a batch with other types of the same values."""
+    import pyarrow as pa
+
+    others = pa.schema([("k", pa.int8()), ("word", pa.dictionary(pa.int8(), pa.large_string()))])
+    first, rest = pa.Table.from_pylist(rows[:3], others), pa.Table.from_pylist(rows[3:], others)
+    return pa.concat_tables([first, rest, first[:0]])
+
+
+def as_table(rows: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.table({"k": [row["k"] for row in rows], "word": [row["word"] for row in rows]})
+
+
+def as_words(library: str) -> Callable[[list[Any]], Any]:
+    def made(rows: list[Any]) -> Any:
+        whole = as_table(rows)
+        if library == "polars":
+            import polars
+
+            return polars.DataFrame(whole).with_columns(polars.col("word").cast(polars.Categorical))
+        return whole.to_pandas(strings_to_categorical=True)
+
+    return made
+
+
+ROWS = [{"k": n, "word": f"w{n % 3}"} for n in range(12)]
+#: Of the first seven rows those in which a value is another, by its place.
+OTHERS = [(0, {"k": 0, "word": "x"}), (2, {"k": 3, "word": "w2"}), (5, {"k": 5, "word": None})]
+
+
+@pytest.mark.parametrize("payload", ["dict", "tuple"])
+@pytest.mark.parametrize("batch_items", [1, 3, 100])
+def test_a_table_is_known_by_all_rows_that_were_read_whatever_holds_them(
+    batch_items: int, payload: Any, tmp_path: Path
+) -> None:
+    def call(made: Callable[[list[Any]], Any], rows: list[Any]) -> list[int]:
+        source = drift.sources.table(made(rows), payload=payload)
+        run = drift.run(passed(), {"s": source}, state=tmp_path, batch_items=batch_items, complete=False)
+        return [item.payload["k" if payload == "dict" else 0] for item in run]
+
+    assert call(as_table, ROWS[:4]) + call(as_table, ROWS[:7]) == list(range(7))
+    for count, made in enumerate([in_batches, as_words("polars"), as_words("pandas"), as_table], 7):
+        for at, other in OTHERS:
+            with pytest.raises(drift.InputError, match=f"up to item {count} .* items before that are others"):
+                call(made, [*ROWS[:at], other, *ROWS[at + 1 :]])
+        assert call(made, ROWS[: count + 1]) == [count]
+
+
+@pytest.mark.parametrize("made", [list, as_table], ids=lambda each: each.__name__)
+def test_input_that_is_sorted_as_a_whole_is_known_by_all_of_it(
+    made: Callable[[list[Any]], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(whole, "_READ_ITEMS", 3)
+    graph = drift.Graph("sorted")
+    graph.source("s", time=drift.EventTime(lambda row: -row["k"], lateness="all")).sink("out")
+
+    def call(rows: list[Any], until: int) -> list[int]:
+        run, got = drift.run(graph, {"s": made(rows)}, state=tmp_path / "state", batch_items=1), []
+        for item in run:
+            got.append(item.payload["k"])
+            if len(got) == until:
+                run.stop()
+        return got
+
+    assert call(ROWS, 5)[:5] == [11, 10, 9, 8, 7]
+    for at, other in OTHERS:
+        with pytest.raises(drift.InputError, match="'s' has other input than the run that is resumed"):
+            call([*ROWS[:at], other, *ROWS[at + 1 :]], 12)
+    assert call(ROWS, 12)[-5:] == [4, 3, 2, 1, 0]
+
+
 def test_items_without_a_canonical_form_are_known_by_their_number(tmp_path: Path) -> None:
     graph = drift.Graph("formless")
     graph.source("s").map(type).map(str).sink("out")
@@ -269,7 +343,7 @@ def test_items_without_a_canonical_form_are_known_by_their_number(tmp_path: Path
     assert list(drift.run(graph, {"s": [5, object(), 2, 4]}, state=tmp_path, complete=False))
 
 
-def test_a_diverted_row_in_front_of_a_position_is_no_item_that_is_known_again(tmp_path: Path) -> None:
+def test_a_diverted_row_in_front_of_a_position_is_known_again_by_what_was_found(tmp_path: Path) -> None:
     import pyarrow as pa
 
     def table(*moments: int) -> pa.Table:
@@ -279,10 +353,13 @@ def test_a_diverted_row_in_front_of_a_position_is_no_item_that_is_known_again(tm
     graph.source("s", on_error="divert").sink("out")
     with_bad = drift.run(graph, {"s": table(1000, 1001)}, state=tmp_path, complete=False)
     assert [item.sink for item in with_bad] == ["out", "errors"]
-    again = drift.run(graph, {"s": table(1000, 2000, 3000)}, state=tmp_path, complete=False)
+    for others in ((1000, 2000, 3000), (1000, 1003, 3000)):  # corrected, or as bad: it was given as what it was
+        with pytest.raises(drift.InputError, match=r"up to item 2 .* that item is another one"):
+            list(drift.run(graph, {"s": table(*others)}, state=tmp_path, complete=False))
+    again = drift.run(graph, {"s": table(1000, 1001, 3000)}, state=tmp_path, complete=False)
     assert [item.sink for item in again] == ["out"]
     list(drift.run(graph, {"s": table(1001)}, state=tmp_path / "diverted", complete=False))
-    with pytest.raises(drift.InputError, match="it had 1 rows"):
+    with pytest.raises(drift.InputError, match="row 1 when the state of this run was saved, and now it has 0"):
         list(drift.run(graph, {"s": table()}, state=tmp_path / "diverted", complete=False))
 
 
