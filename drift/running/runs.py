@@ -52,6 +52,7 @@ from drift.state.run_checkpoints import (
     Held,
     RunCheckpoints,
     TakesCheckpoints,
+    check_logs,
     found_before,
 )
 from drift.undisturbed import undisturbed
@@ -139,6 +140,7 @@ class Run(Exports):
         take_late = taker_of_late(plan.on_late, self.late.append)
         if state is not None:
             check_state(plan.record, plan.until)
+            check_logs(state)
         check_complete(plan.complete, state, plan.engine)
         self._started = time.perf_counter()
         self._unused: weakref.finalize[..., Run] | None = None

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from drift.extras import need
-from drift.sources.base import Source, has_ended
+from drift.sources.base import Source
+from drift.sources.ended import has_ended
 from drift.sources.frames import FrameSource
 from drift.sources.iterables import IterableSource
 from drift_graph.errors import SettingsError

@@ -5,10 +5,7 @@ Invariant: a reader returns every payload it has read before it raises, so an er
 
 from __future__ import annotations
 
-import inspect
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -80,28 +77,6 @@ def as_rows(source: Source, rows: AsRows | None) -> Source:
     if rows is None or not isinstance(source, TakesSchema) or source.with_schema is None:
         return source
     return source.with_schema(dict(rows.fields))
-
-
-_ended: dict[int, weakref.ref[Any]] = {}  # what can be read once and was, by its id, as long as it lives
-
-
-def note_end(once: Any) -> None:
-    """Note that what can be read once was read to its end, if its type lets it be known."""
-    key = id(once)
-
-    def forget(_: Any) -> None:
-        _ended.pop(key, None)
-
-    with suppress(TypeError):
-        _ended[key] = weakref.ref(once, forget)
-
-
-def has_ended(once: Any) -> bool:
-    """Whether what can be read once is known to have nothing more."""
-    if inspect.isgenerator(once):
-        return inspect.getgeneratorstate(once) == inspect.GEN_CLOSED
-    known = _ended.get(id(once))
-    return (known is not None and known() is once) or getattr(once, "closed", False) is True
 
 
 class Diverting:

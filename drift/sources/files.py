@@ -245,6 +245,9 @@ class FileSource(Diverting, TakesSchema):
         return source
 
     def open(self) -> Reader:
+        return _PipeReader(self._opened) if self._path != "-" and is_pipe(self._path) else self._opened()
+
+    def _opened(self) -> _FileReader:
         file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)
         return _FileReader(self._kind, file, self._batches)
 
@@ -253,6 +256,29 @@ class FileSource(Diverting, TakesSchema):
 
     def __repr__(self) -> str:
         return f"{self._kind}({without_secrets(self._path)!r})"
+
+
+class _PipeReader:
+    """A named pipe, opened by the first `read`: where one is opened and closed, what was written to it is lost."""
+
+    def __init__(self, open_it: Callable[[], _FileReader]) -> None:
+        self._open_it = open_it
+        self._reader: _FileReader | None = None
+
+    def read(self, items_max: int) -> list[Any] | None:
+        if self._reader is None:
+            self._reader = self._open_it()
+        return self._reader.read(items_max)
+
+    def position(self) -> Any:
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        return () if self._reader is None else self._reader.filenos()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
 
 
 class _FileReader:

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Any
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader, note_end
+from drift.sources.base import Reader
+from drift.sources.ended import note_end
 from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes

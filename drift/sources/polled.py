@@ -269,7 +269,7 @@ class FiniteReader(_Polled):
 
 
 class LiveReader(_Polled, Buffered):
-    """Reads what comes, fetched by a thread of its own, begun by the first `read`, so that it can be told where."""
+    """Reads what comes, fetched by a thread of its own."""
 
     def __init__(self, poller: Poller, decode: Decode, diverts_as: str = "") -> None:
         _Polled.__init__(self, poller, decode, diverts_as)
@@ -281,8 +281,7 @@ class LiveReader(_Polled, Buffered):
                 self._put(fetched, _BUFFER_BATCHES_MAX)
 
     def read(self, items_max: int) -> list[Any] | None:
-        if self._thread.ident is None:
-            self._thread.start()
+        self._begin()
         with self._changed:
             if not self._buffer:
                 if not self._ended:
@@ -308,6 +307,5 @@ class LiveReader(_Polled, Buffered):
 
     def close(self) -> None:
         self._close()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._joined()
         self._poller.close()

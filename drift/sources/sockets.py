@@ -1,9 +1,10 @@
 """Lines over TCP.
 
 Invariant: a line is returned completely or not at all, lines of one connection in their order; at most one line and one
-receive of each connection are buffered.
+receive of each connection are buffered. A run that was refused before it has read leaves the source as it was.
 
-Why: nothing is received while lines wait to be taken, so TCP slows down a sender that is faster than the run.
+Why: nothing is received while lines wait to be taken, so TCP slows down a sender that is faster than the run. Nothing
+is accepted before the first `read`, and a connection that was made for a reader which did not read serves the next one.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def tcp_lines(
 
 
 class TcpLines:
-    """It serves one run; `close` it if none comes.
+    """It serves one run that reads; `close` it if none comes.
 
     Attributes:
         address: (host, port) where it listens, or will connect to.
@@ -79,6 +80,7 @@ class TcpLines:
     ) -> None:
         self._settings = (until_closed or connect, line_bytes_max, connections_max)
         self._listener: socket.socket | None = None
+        self._connection: socket.socket | None = None  # of a reader that has not read
         self._used = False
         self._diverts_as = ""
         self.address = (host, port)
@@ -109,22 +111,26 @@ class TcpLines:
         if self._used:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
         self._used = True
-        if self._listener is not None:
-            return _TcpReader(self._listener, None, *self._settings, self._diverts_as)
         try:
-            connection = socket.create_connection(self.address, timeout=10)
+            if self._listener is None and self._connection is None:
+                self._connection = socket.create_connection(self.address, timeout=10)
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"tcp_lines cannot connect to {self.address[0]}:{self.address[1]}: {error}; see that the sender "
                 f"listens there"
             ) from None
-        return _TcpReader(None, connection, *self._settings, self._diverts_as)
+        return _TcpReader(self, self._listener, self._connection, *self._settings, self._diverts_as)
+
+    def leave(self) -> None:
+        """A reader has read nothing: another may be opened."""
+        self._used = False
 
     def close(self) -> None:
         """Stop listening."""
         self._used = True
-        if self._listener is not None:
-            self._listener.close()
+        for each in (self._listener, self._connection):
+            if each is not None:
+                each.close()
 
     def __repr__(self) -> str:
         return f"tcp_lines({self.address[0]!r}, {self.address[1]})"
@@ -147,6 +153,7 @@ class _TcpReader:
 
     def __init__(
         self,
+        source: TcpLines,
         listener: socket.socket | None,
         connection: socket.socket | None,
         until_closed: bool,
@@ -154,6 +161,8 @@ class _TcpReader:
         connections_max: int,
         diverts_as: str,
     ) -> None:
+        self._source = source
+        self._has_read = False
         self._diverts_as = diverts_as
         self._listener = listener
         self._until_closed = until_closed
@@ -173,6 +182,7 @@ class _TcpReader:
             self._add(connection, connection.getpeername())
 
     def read(self, items_max: int) -> list[Any] | None:
+        self._has_read = True
         if self._at >= len(self._lines) and self._error is None:
             self._lines, self._at = [], 0
             self._receive()
@@ -194,11 +204,14 @@ class _TcpReader:
         return (self._selector.fileno(),)
 
     def close(self) -> None:
-        for peer in self._peers:
-            peer.connection.close()
-        self._peers = []
-        if self._listener is not None:
-            self._listener.close()
+        if self._has_read:
+            for peer in self._peers:
+                peer.connection.close()
+            self._peers = []
+            if self._listener is not None:
+                self._listener.close()
+        else:
+            self._source.leave()
         self._selector.close()
         self._wake.close()
 

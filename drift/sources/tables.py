@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader, note_end
+from drift.sources.base import Diverting, Reader
+from drift.sources.ended import note_end
 from drift.sources.frames import Payload
 from drift.sources.polled import AsMade, Fetched, FiniteReader, Undecodable
 from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_lost

@@ -1,7 +1,7 @@
 """A blocking iterable as a live source: a thread waits for its items.
 
-Invariant: at most `buffer_items_max` items are between the iterable and the engine, and after `close` the thread takes
-no further item.
+Invariant: at most `buffer_items_max` items are between the iterable and the engine; before the first `read`, and after
+`close`, the thread takes none, so that a run which is refused leaves the iterable whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader, note_end
+from drift.sources.base import Reader
+from drift.sources.ended import note_end
 from drift.sources.wake import Buffered
 from drift_graph.errors import SettingsError
 from drift_graph.functions import warn
@@ -67,7 +68,6 @@ class _LiveReader(Buffered):
         self._iterator: Any = None
         self._buffer_items_max = buffer_items_max
         self._close_max_s = close_max_s
-        self._thread.start()
 
     def _fill(self) -> None:
         most = self._buffer_items_max  # or fewer, where they are large
@@ -84,6 +84,7 @@ class _LiveReader(Buffered):
             self._iterator.close()
 
     def read(self, items_max: int) -> list[Any] | None:
+        self._begin()
         buffer = self._buffer
         with self._changed:
             batch = [buffer.popleft() for _ in range(min(items_max, len(buffer)))]
@@ -97,8 +98,7 @@ class _LiveReader(Buffered):
 
     def close(self) -> None:
         self._close()
-        self._thread.join(self._close_max_s)
-        if self._thread.is_alive():
+        if not self._joined(self._close_max_s):
             warn(
                 f"the iterable of a live source has not given its next item within {self._close_max_s} s; its thread "
                 f"ends when it does",

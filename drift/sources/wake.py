@@ -45,7 +45,7 @@ class Buffered:
     """The engine's end of a buffer, and the thread that fills it; readers are subclasses.
 
     Args:
-        thread: its name. It begins with `start`.
+        thread: its name.
     """
 
     def __init__(self, thread: str) -> None:
@@ -60,6 +60,19 @@ class Buffered:
     def _fill(self) -> None:
         """Put what comes into the buffer, in the thread, until the end or `_put` refuses it."""
         raise NotImplementedError
+
+    def _begin(self) -> None:
+        """Start the thread, with the first `read`: a reader can be told where to begin, and one that is not read takes
+        nothing.
+        """
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _joined(self, most_s: float | None = None) -> bool:
+        """Wait for the thread, if it was started; returns whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(most_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

@@ -54,7 +54,7 @@ def zmq_pull(
 
 
 class ZmqPull(Diverting, TakesSchema):
-    """It serves one run; `close` it if none comes.
+    """It serves one run that reads; `close` it if none comes.
 
     Attributes:
         address: the endpoint, with the port that was taken.
@@ -93,6 +93,10 @@ class ZmqPull(Diverting, TakesSchema):
         self._runs.append("opened")
         return LiveReader(_Queue(self, self._socket, self._until_empty), self.decode, self._diverts_as)
 
+    def leave(self) -> None:
+        """A reader has read nothing: another may be opened."""
+        self._runs.remove("opened")
+
     def close(self) -> None:
         """Close the socket."""
         self._runs.append("closed")
@@ -110,12 +114,12 @@ class _Queue:
         self._socket = socket
         self._until_empty = until_empty
         self._taken = 0
-        self._ended = False
-        self.close = source.close
+        self._ended = self._has_fetched = False
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         import zmq
 
+        self._has_fetched = True
         if self._ended:
             return None
         values: list[Any] = []
@@ -149,6 +153,9 @@ class _Queue:
 
     def location(self, mark: Any) -> str:
         return f"{self._source!r}, message {mark}"
+
+    def close(self) -> None:
+        (self._source.close if self._has_fetched else self._source.leave)()
 
 
 def _several(frames: list[bytes]) -> Undecodable:

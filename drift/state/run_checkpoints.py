@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -356,6 +357,25 @@ def log_folder_of(checkpoints: Checkpoints) -> Path | None:
         return Path(checkpoints.logs)
     logs = backend_of(checkpoints.where).logs
     return Path(logs) if logs else None
+
+
+def check_logs(checkpoints: Checkpoints) -> None:
+    """To be called before anything runs, whether a source of this run needs a log or not.
+
+    Raises:
+        StorageError: logs are to be in a folder that cannot be written.
+    """
+    if checkpoints.logs is None:
+        return
+    try:
+        Path(checkpoints.logs).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=checkpoints.logs):
+            pass
+    except OSError as error:
+        raise StorageError(
+            f"logs={os.fspath(checkpoints.logs)!r} of drift.Checkpoints (--state-logs) cannot be written: "
+            f"{error.strerror}; name a folder of this machine that can be"
+        ) from error
 
 
 def steps_with_state(plan: Plan) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from drift_graph.errors import StepError
+from drift_graph.errors import CallError, StepError
 from drift_graph.meta import (
     BEGINNING,
     END,
@@ -78,12 +78,12 @@ def at(time: Moment, payload: T) -> Later[T]:
         payload: of the child.
 
     Raises:
-        TypeError: `time` is no time.
+        SettingsError: `time` is no time; to Python it is a TypeError too.
     """
     if type(time) is not int:
         found = time_from(time)
         if found is None:
-            raise TypeError(f"drift.at({time!r}, ...): a time is an int, or a datetime or ISO text with a zone")
+            raise CallError(f"drift.at({time!r}, ...): a time is an int, or a datetime or ISO text with a zone")
         time = found
     return Later(max(TIME_MIN, min(time, END)), payload)
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import csv
+import gc
+import io
+import itertools
+import os
+import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
+import zmq
 from sourced import drained, in_thread, send
 from waiting import HANG_S
 
 import drift
 from drift import EventTime, InputError, SettingsError, sources
+from drift.sources.ended import has_ended
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarnings("error")]
 
@@ -186,13 +195,170 @@ def test_what_can_be_read_once_is_no_empty_input_of_another_run(what: str, engin
             list(drift.run(graph, {"s": once}, engine=engine))
 
 
-def test_a_generator_of_a_run_that_was_refused_is_whole(tmp_path: Path) -> None:
-    graph = drift.Graph("refused")
+#: Iterators of Python's own that have items; those that are told to have ended where no run has read them.
+SEEN: dict[str, Callable[[], Any]] = {
+    **{f"over {type(each).__name__}": partial(iter, each) for each in ([1], (1,), "ab", b"ab", {1: 2}, {1})},
+    "backwards": lambda: reversed([1]),
+    "until": lambda: iter(iter([1, 2]).__next__, 2),
+    "map": lambda: map(str, [1]),
+    "map of a generator": lambda: map(str, (n for n in (1,))),
+    "map of two": lambda: map(max, [1], [2, 3]),
+    "zip": lambda: zip([1, 2], [3]),
+    "zip of zips": lambda: zip(map(str, [1]), zip([1, 2])),
+    "filter": lambda: filter(None, [0, 1]),
+    "enumerate": lambda: enumerate([1]),
+    "chain": lambda: itertools.chain([1], [2]),
+    "islice": lambda: itertools.islice([1, 2], 1),
+    "starmap": lambda: itertools.starmap(max, [(1, 2)]),
+    "compress": lambda: itertools.compress([1], [1]),
+    "dropwhile": lambda: itertools.dropwhile(bool, [1, 0]),
+    "filterfalse": lambda: itertools.filterfalse(None, [0]),
+    "takewhile": lambda: itertools.takewhile(bool, [1, 1]),
+}
+NOTED: dict[str, Callable[[], Any]] = {
+    "range": lambda: iter(range(3)),
+    "deque": lambda: iter(deque([1])),
+    "takewhile until": lambda: itertools.takewhile(lambda n: n < 2, [1, 2, 3]),
+    "accumulate": lambda: itertools.accumulate([1, 2]),
+    "pairwise": lambda: itertools.pairwise([1, 2]),
+    "zip_longest": lambda: itertools.zip_longest([1], [2, 3]),
+    "product": lambda: itertools.product([1], [2]),
+    "permutations": lambda: itertools.permutations([1, 2]),
+    "combinations": lambda: itertools.combinations([1, 2], 1),
+    "repeat": lambda: itertools.repeat(1, 2),
+    "tee": lambda: itertools.tee([1])[0],
+    "map of lines": lambda: map(str, io.StringIO("a\nb\n")),
+    "zip of lines": lambda: zip(io.StringIO("a\n"), io.StringIO("b\n")),
+}
+
+
+@pytest.mark.parametrize("what", [*SEEN, *NOTED])
+def test_an_iterator_that_has_ended_is_no_empty_input(what: str) -> None:
+    made = (SEEN | NOTED)[what]
+    graph = drift.Graph("once")
+    graph.source("s").map(str).sink("out")
+    once = made()
+    assert len(list(drift.run(graph, {"s": once}))) == len(list(made()))
+    ended = [once]
+    if what in SEEN:  # also where something else than a run has read it
+        ended.append(made())
+        list(ended[-1])
+    for each in ended:
+        with pytest.raises(drift.SettingsError, match="has ended, or was closed"):
+            drift.run(graph, {"s": each})
+
+
+def test_an_iterator_of_nothing_is_an_empty_input_and_so_is_one_that_holds_what_has_ended() -> None:
+    graph = drift.Graph("once")
+    graph.source("s").map(str).sink("out")
+    made = (iter(()), iter([]), map(str, []), zip([], [1]), filter(None, [0]), itertools.chain(), iter({}), iter(""))
+    for empty in (*made, reversed([]), itertools.islice([1], 0), (n for n in ())):
+        assert list(drift.run(graph, {"s": empty})) == []
+    pairs = zip([(n for n in (1,)), 2], "ab")
+    list(next(pairs)[0])
+    assert not has_ended(pairs)
+    assert len(list(drift.run(graph, {"s": itertools.accumulate(iter(()), initial=7)}))) == 1
+
+
+def test_what_nobody_has_any_more_is_not_kept_for_having_ended() -> None:
+    class Slotted:
+        __slots__ = ("left",)
+
+        def __init__(self) -> None:
+            self.left = 2
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            return self.left
+
+        def __del__(self) -> None:
+            gone.append(self.left)
+
+    gone: list[int] = []
+    graph = drift.Graph("once")
     graph.source("s").sink("out")
-    once = (n for n in range(3))
-    with pytest.raises(drift.DriftError):
-        drift.run(graph, {"s": once}, state=drift.Checkpoints(tmp_path, from_checkpoint=7)).finish()
+    held = Slotted()
+    for once in (held, Slotted()):
+        drift.run(graph, {"s": once}).finish()
+    del once
+    gc.collect()
+    drift.run(graph, {"s": [1]}).finish()
+    drift.run(graph, {"s": iter([1])}).finish()
+    assert gone == [0]
+    with pytest.raises(drift.SettingsError, match="has ended, or was closed"):
+        drift.run(graph, {"s": held})
+
+
+def _pushed(path: Path) -> Any:
+    source = sources.zmq_pull(f"ipc://{path}", decode="json")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as sender:
+        sender.connect(source.address)
+        for message in (b"0", b"1", b"2", b""):
+            sender.send(message)
+    return source
+
+
+def _connected(path: Path) -> Any:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener, listener.accept()[0] as peer:
+            peer.sendall(b"0\n1\n2\n")
+
+    in_thread(serve)
+    return sources.tcp_lines(*listener.getsockname(), connect=True)
+
+
+def _sent(path: Path) -> Any:
+    source = sources.tcp_lines()
+    send(source.address, b"0\n1\n2\n")
+    return source
+
+
+GIVEN_ONCE: dict[str, Callable[[Path], Any]] = {  # the numbers 0, 1 and 2
+    "a generator": lambda path: (n for n in range(3)),
+    "a live generator": lambda path: sources.live(n for n in range(3)),
+    "lines sent": _sent,
+    "lines of a server": _connected,
+    "messages": _pushed,
+}
+
+
+@pytest.mark.parametrize("what", GIVEN_ONCE)
+def test_what_gives_once_is_whole_after_a_run_that_was_refused(what: str, tmp_path: Path) -> None:
+    graph = drift.Graph("refused")
+    graph.source("s").map(int).sink("out")
+    once = GIVEN_ONCE[what](tmp_path / "place")
+    for number in (7, 8):
+        with pytest.raises(drift.DriftError):
+            drift.run(graph, {"s": once}, state=drift.Checkpoints(tmp_path / "state", from_checkpoint=number)).finish()
+    drift.run(graph, {"s": once}).close()  # nor does a run take something that is closed before it has begun
     assert [item.payload for item in drift.run(graph, {"s": once})] == [0, 1, 2]
+
+
+def test_a_pipe_is_opened_by_the_run_that_reads_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR)  # else opening it would wait
+
+    def opened() -> int:
+        links = [each for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]  # but that of the listing
+        return [os.readlink(each) for each in links].count(str(pipe))  # noqa: PTH115
+
+    try:
+        reader = sources.text(pipe).open()
+        assert (opened(), list(reader.filenos())) == (1, [])
+        os.write(held, b"0\n")
+        assert (reader.read(2), opened()) == (["0"], 2)
+        assert len(reader.filenos()) == 1
+        reader.close()
+    finally:
+        os.close(held)
 
 
 def test_a_generator_that_was_begun_is_read_from_there() -> None:

@@ -605,6 +605,18 @@ def test_what_cannot_be_read_again_needs_a_folder_for_its_log(redis_url: str, tm
     assert list(tmp_path.rglob("*.log"))
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_folder_for_logs_that_cannot_be_written_is_refused_at_once(needed: bool, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    numbers = iter([{"n": 1}]) if needed else [{"n": 1}]
+    for wrong in (tmp_path / "file", tmp_path / "file" / "logs", Path("/proc/logs")):
+        with pytest.raises(drift.StorageError, match=r"logs=.* of drift.Checkpoints .* cannot be written: \w+"):
+            drift.run(counted(), {"numbers": numbers}, state=drift.Checkpoints(tmp_path / "state", logs=wrong))
+        assert not (tmp_path / "state").exists()
+    state = drift.Checkpoints(tmp_path / "state", logs=tmp_path / "deep" / "logs")
+    assert drift.run(counted(), {"numbers": numbers}, state=state).finish().items_in == 1
+
+
 def other_step(state: int, row: Any) -> tuple[int, Any]:
     return state + 2 * row["n"], {"sum": state}
 
