@@ -4,21 +4,22 @@ Invariant: windows of parts are those of their rows, with the same metas; or wha
 
 Why: what is added up here is exact in any order: numbers of rows, integers, and least and greatest values. The metas of
 a window hang on its first row alone, and that is the first row of one of its parts: the part has its meta. So only rows
-that may be first need a tie, which is a hash of all their fields.
+that may be first need a tie, which is a hash of all their fields. Parts are windows as the kernel's loop has them
+(`drift.machines.windowing`), of some rows; without the kernel rows are sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, InColumns, _NotHere, codes_of
+from drift.columns.aggregates import Array, InColumns, Kind, _NotHere, _numbers, codes_of
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
-from drift.columns.groups import Groups, groups_of
 from drift.columns.rows import Frame, Tabular
 from drift.columns.times import Times, are_dates
 from drift.operators import OpensWindows
@@ -26,6 +27,7 @@ from drift_graph.canonical import hash64_each
 from drift_graph.item import Columns
 from drift_graph.metas import Metas
 from drift_graph.payloads import NeedsRows
+from drift_kernel import kernel
 
 #: Types of which every value has a canonical form.
 _HAVE_FORMS = frozenset({
@@ -135,15 +137,40 @@ class Adding:
             return Columns(Metas(), [], None), [], _NONE
         names = self._opens.fields_of_key
         assert names is not None
-        groups = groups_of(rows, names, lengths)
-        if groups is None:
-            raise NeedsRows("the keys of rows are not in columns")
-        firsts = pl.Series(groups.firsts)
-        of_keys = [rows.frame[name].gather(firsts).alias(f"{_KEY}{at}") for at, name in enumerate(names)]
-        frame = pl.DataFrame([*of_keys, *self._added(groups)])
-        of_groups = times[groups.firsts]
-        metas = Metas.stamped(of_groups, _ties(groups, times, of_groups, source, places), self._rank, ending)
-        return Columns(metas, Parts(frame), None), groups.distinct, groups.codes  # type: ignore[arg-type]
+        codes, keys, values = self._in_columns(rows, names)
+        table = self._table()
+        firsts, _ = table.add(codes, keys, values, None, list(accumulate(lengths)), (), str)
+        _, arrays = table.arrays(np.arange(len(table))) or (None, None)
+        if arrays is None:
+            raise NeedsRows("a sum is beyond 64 bits")
+        first = np.asarray(firsts)
+        of_keys = [rows.frame[name].gather(first).alias(f"{_KEY}{at}") for at, name in enumerate(names)]
+        columns = {
+            _name(of, at): pl.Series(_name(of, at), np.asarray(each))
+            for of, several in zip(self._aggregates, arrays)
+            for at, each in enumerate(several)
+        }
+        ties = _ties(np.asarray(table.cells_of_items()), times, times[first], source, places)
+        metas = Metas.stamped(times[first], ties, self._rank, ending)
+        return Columns(metas, Parts(pl.DataFrame([*of_keys, *columns.values()])), None), keys, codes[first]  # type: ignore[arg-type]
+
+    def _table(self) -> Any:
+        assert kernel is not None
+        several, parts = self._opens.parts
+        columns = [kernel.Accumulators(kind, part.begin_value, part.add_value) for kind, part in parts]
+        return kernel.Windows(columns, several=several)
+
+    def _in_columns(self, rows: Frame, names: Sequence[str]) -> tuple[Array, list[Any], list[Array | None]]:
+        """The number of each row's key, the keys, and the values of each aggregate; of a count None."""
+        try:
+            codes, keys = codes_of(rows, names)
+            values = [None if kind == "count" else _numbers(rows, field) for kind, field in self._aggregates]
+        except _NotHere:
+            raise NeedsRows("keys or values of rows are not in columns") from None
+        for (kind, field), each in zip(self._aggregates, values):
+            if each is not None and not _is_exact(kind, each):
+                raise NeedsRows(f"the {kind} of {field!s} depends on the order of rows")
+        return np.asarray(codes, np.int64), keys, values
 
     def _in_windows(self, rows: Frame, times: Times, places: Array) -> tuple[Frame, Times, Array, list[int]]:
         """The rows that are in windows, and how many follow each other in windows of one end."""
@@ -161,17 +188,6 @@ class Adding:
             rows, times, places = rows.chosen(chosen.tobytes()), times[chosen], places[chosen]
         return rows, times, places, lengths
 
-    def _added(self, groups: Groups) -> list[pl.Series]:
-        columns: dict[str, pl.Series] = {}
-        for of in self._aggregates:
-            try:
-                arrays = groups.folded(of)
-            except _NotHere:
-                raise NeedsRows(f"{of[0]} of {of[1]!r} is not exact in columns") from None
-            for at, each in enumerate(arrays):
-                columns[_name(of, at)] = pl.Series(_name(of, at), each)
-        return list(columns.values())
-
 
 def can_add(opens: OpensWindows, rows: Frame, functions: Sequence[Any]) -> bool:
     """Whether rows with fields of such types can be added up behind some maps, as far as types tell.
@@ -180,7 +196,7 @@ def can_add(opens: OpensWindows, rows: Frame, functions: Sequence[Any]) -> bool:
         rows: none, with these fields.
         functions: of the maps, in turn.
     """
-    if opens.fields_of_key is None or not are_certain(rows.frame):
+    if kernel is None or opens.fields_of_key is None or not are_certain(rows.frame):
         return False
     frame = rows.frame
     try:
@@ -206,10 +222,24 @@ def _is_certain(column: pl.Series) -> bool:
     return type(column.dtype) in _HAVE_FORMS
 
 
-def _ties(groups: Groups, times: Times, of_groups: Times, source: Frame, places: Array) -> Array:
-    """The tie of the first row of each group: the least of those that have its first time."""
-    first = np.flatnonzero(times == of_groups[groups.places])
+def _is_exact(kind: Kind, values: Array) -> bool:
+    """Whether an aggregate of values is the same in any order: the least and the greatest of floats are not, where some
+    are NaN, or zeros of both signs.
+    """
+    if kind not in ("min", "max") or values.dtype != np.float64:
+        return True
+    return not (np.isnan(values).any() or np.signbit(values[values == 0]).any())
+
+
+def _ties(windows: Array, times: Times, of_windows: Times, source: Frame, places: Array) -> Array:
+    """The tie of the first row of each window: the least of those that have its first time.
+
+    Args:
+        windows: of each row the number of its window.
+        of_windows: the first time of each.
+    """
+    first = np.flatnonzero(times == of_windows[windows])
     ties = np.frombuffer(hash64_each(source.in_order(places[first])), ">u8").astype(np.uint64)  # type: ignore[arg-type]
-    least = np.full(len(groups), np.iinfo(np.uint64).max, np.uint64)
-    np.minimum.at(least, groups.places[first], ties)
+    least = np.full(len(of_windows), np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(least, windows[first], ties)
     return least

@@ -20,19 +20,14 @@ import numpy as np
 import polars as pl
 
 from drift.columns.aggregates import (
-    _EXACT_MAX,
     _MEAN_MAX,
     Array,
     InColumns,
     Kind,
-    Of,
     _NotHere,
     _numbers,
     codes_of,
-    encoded,
-    firsts_of,
 )
-from drift.columns.rows import Frame
 
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
 UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
@@ -82,81 +77,6 @@ def columns_of_keys(keys: Sequence[Any], fields: int) -> list[pl.Series]:
     return [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
 
 
-class Groups:
-    """The groups of some rows, in the order of their first rows.
-
-    Args:
-        distinct: the keys, identities as well as values, each once.
-        codes: of each group the place of its key among these; None if they are the same.
-        numbers: the group of each row.
-        firsts: the first row of each group.
-    """
-
-    def __init__(
-        self,
-        rows: Frame,
-        distinct: Sequence[Any],
-        codes: Array | None,
-        numbers: Array,
-        firsts: Array,
-    ) -> None:
-        self._rows, self.distinct, self.firsts = rows, distinct, firsts
-        self.codes = np.arange(len(firsts)) if codes is None else codes
-        self._numbers = numbers
-        self._fields: dict[Of, Array | None] = {}
-
-    def __len__(self) -> int:
-        return len(self.firsts)
-
-    def folded(self, of: InColumns) -> Sequence[Array]:
-        """The accumulators of an aggregate, in arrays.
-
-        Raises:
-            _NotHere: see the module.
-        """
-        kind, field = of
-        counts = np.bincount(self._numbers, minlength=len(self)) if kind in ("count", "mean") else None
-        if kind == "count":
-            return (counts,)  # type: ignore[return-value]
-        values = self._values(field)
-        if kind == "mean":
-            return counts, self._sums(values)  # type: ignore[return-value]
-        if kind == "sum":
-            return (self._sums(values),)
-        return (self._extremes(values, np.minimum if kind == "min" else np.maximum),)
-
-    @property
-    def places(self) -> Array:
-        """The group of each row."""
-        return self._numbers
-
-    def _values(self, field: Of) -> Array:
-        if field not in self._fields:
-            try:
-                self._fields[field] = _numbers(self._rows, field)
-            except _NotHere:
-                self._fields[field] = None
-        found = self._fields[field]
-        if found is None:
-            raise _NotHere
-        return found
-
-    def _sums(self, values: Array) -> Array:
-        nothing = -0.0 if values.dtype == np.float64 else 0  # -0.0 + x is x, for -0.0 too
-        sums = np.full(len(self), nothing, values.dtype)
-        if values.dtype != np.float64 and _greatest(values) * len(values) > _EXACT_MAX:
-            raise _NotHere
-        np.add.at(sums, self._numbers, values)
-        return sums
-
-    def _extremes(self, values: Array, function: np.ufunc) -> Array:
-        found: Array = values[self.firsts]
-        if values.dtype == np.float64 and (np.isnan(values).any() or np.signbit(values[values == 0]).any()):
-            raise _NotHere
-        function.at(found, self._numbers, values)
-        return found
-
-
 def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array]:
     """Accumulators, of one group or more, as arrays; of a mean two.
 
@@ -204,24 +124,6 @@ def _greatest(values: Array) -> int:
     return max(int(values.max()), -int(values.min()))
 
 
-def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups | None:
-    """The groups of the rows, by key within stretches of rows; None where keys are not known in columns.
-
-    Args:
-        key: names of the fields; of one the key is its value, of several a tuple, of none None.
-        lengths: of the stretches, one after the other.
-    """
-    try:
-        codes, keys = codes_of(rows, key)
-    except _NotHere:
-        return None
-    assert sum(lengths) == len(rows)
-    if len(lengths) == 1:
-        return Groups(rows, keys, None, codes, firsts_of(codes, len(keys)))
-    numbers, slots, firsts = _in_order(codes + np.repeat(np.arange(len(lengths)) * len(keys), lengths))
-    return Groups(rows, keys, slots % len(keys), numbers, firsts)
-
-
 def values_by_key(
     rows: Any, key: Sequence[str], aggregates: Sequence[Any]
 ) -> tuple[Array, list[Any], list[Any], None] | None:
@@ -246,17 +148,3 @@ def _values_of(rows: Any, aggregate: Any) -> Any:
         with suppress(_NotHere):
             return _numbers(rows, aggregate.in_columns[1])
     return list(aggregate.values_of(rows))
-
-
-def _in_order(numbers: Array) -> tuple[Array, Array, Array]:
-    """The place of each number among the different ones, by their first rows; the different ones, and these rows."""
-    count = int(numbers.max()) + 1
-    if count > _SLOTS_PER_ROW * len(numbers):
-        places, slots = encoded(numbers)
-        return places, slots, firsts_of(places, len(slots))
-    firsts = firsts_of(numbers, count)
-    slots = np.flatnonzero(firsts < len(numbers))
-    slots = slots[np.argsort(firsts[slots], kind="stable")]
-    places = np.empty(count, np.int64)
-    places[slots] = np.arange(len(slots))
-    return places[numbers], slots, firsts[slots]

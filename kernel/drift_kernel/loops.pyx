@@ -134,11 +134,14 @@ cdef class Accumulators:
         cdef int given = _OBJECTS
         cdef bint is_several = counts is not None
         cdef int64_t cell, total
-        if self.kind == _COUNT:
+        cdef int kind = self.kind
+        cdef int64_t *counted = self.counts
+        cdef _Number *numbers = self.numbers
+        if kind == _COUNT:
             for at in range(count):
                 cell = cells[at]
-                total = 0 if begins[at] else self.counts[cell]
-                self.counts[cell] = total + (several[at] if is_several else 1)
+                total = 0 if begins[at] else counted[cell]
+                counted[cell] = total + (several[at] if is_several else 1)
             return 0
         if len(values) != count:
             raise ValueError(f"there are {count} items, and {len(values)} values")
@@ -157,38 +160,38 @@ cdef class Accumulators:
             for at in range(count):
                 cell = cells[at]
                 if begins[at]:
-                    self.numbers[cell].integer = integers[at]
-                    self.counts[cell] = several[at] if is_several else 1
-                elif self.kind == _MIN:
-                    if integers[at] < self.numbers[cell].integer:
-                        self.numbers[cell].integer = integers[at]
-                elif self.kind == _MAX:
-                    if integers[at] > self.numbers[cell].integer:
-                        self.numbers[cell].integer = integers[at]
-                elif __builtin_add_overflow(self.numbers[cell].integer, integers[at], &total):
+                    numbers[cell].integer = integers[at]
+                    counted[cell] = several[at] if is_several else 1
+                elif kind == _MIN:
+                    if integers[at] < numbers[cell].integer:
+                        numbers[cell].integer = integers[at]
+                elif kind == _MAX:
+                    if integers[at] > numbers[cell].integer:
+                        numbers[cell].integer = integers[at]
+                elif __builtin_add_overflow(numbers[cell].integer, integers[at], &total):
                     if is_several:
                         raise OverflowError
                     self.widen()
                     return self.fold_objects(cells, begins, values.tolist(), at)
                 else:
-                    self.numbers[cell].integer = total
-                    self.counts[cell] += several[at] if is_several else 1
+                    numbers[cell].integer = total
+                    counted[cell] += several[at] if is_several else 1
             return 0
         floats = values
         for at in range(count):
             cell = cells[at]
             if begins[at]:
-                self.numbers[cell].float = floats[at]
-                self.counts[cell] = several[at] if is_several else 1
-            elif self.kind == _MIN:
-                if floats[at] < self.numbers[cell].float or isnan(self.numbers[cell].float):
-                    self.numbers[cell].float = floats[at]
-            elif self.kind == _MAX:
-                if floats[at] > self.numbers[cell].float or isnan(self.numbers[cell].float):
-                    self.numbers[cell].float = floats[at]
+                numbers[cell].float = floats[at]
+                counted[cell] = several[at] if is_several else 1
+            elif kind == _MIN:
+                if floats[at] < numbers[cell].float or isnan(numbers[cell].float):
+                    numbers[cell].float = floats[at]
+            elif kind == _MAX:
+                if floats[at] > numbers[cell].float or isnan(numbers[cell].float):
+                    numbers[cell].float = floats[at]
             else:
-                self.numbers[cell].float += floats[at]
-                self.counts[cell] += several[at] if is_several else 1
+                numbers[cell].float += floats[at]
+                counted[cell] += several[at] if is_several else 1
         return 0
 
     cdef int fold_objects(
@@ -1190,7 +1193,7 @@ cdef class Windows:
         if not stops or stops[len(stops) - 1] != count:
             raise ValueError(f"of {count} items the last end stops at {stops}")
         before = _Before(self.cells, keys, self.columns)
-        self.batch = before, array.copy(before.cells), starts, opened_at
+        self.batch = before, array.copy(before.cells), starts, opened_at, each_cell
         current = self.batch[1]
         try:
             for stop in stops:
@@ -1213,10 +1216,14 @@ cdef class Windows:
             raise
         return firsts[:opened], starts
 
+    def cells_of_items(self):
+        """The cell of each item of the last `add`."""
+        return self.batch[4]
+
     def take_back(self):
         """Undo the last `add`."""
         cdef _Before before
-        before, _, _, opened_at = self.batch
+        before, _, _, opened_at, _ = self.batch
         del self.keys[opened_at:], self.notes[opened_at:]
         before.restore(self.columns)
         self.batch = None
@@ -1228,7 +1235,7 @@ cdef class Windows:
         cdef array.array found
         cdef Py_ssize_t at, first
         cdef int64_t cell
-        before, found, starts, _ = self.batch
+        before, found, starts, _, _ = self.batch
         self.batch = None
         first = starts[len(starts) - 2]
         if first:

@@ -23,8 +23,7 @@ from strategies import noisy
 import drift
 from drift.columns import aggregates
 from drift.columns import rows as rows_module
-from drift.columns.aggregates import _NotHere
-from drift.columns.groups import groups_of
+from drift.columns.groups import values_by_key
 from drift.columns.rows import Frame
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.accumulators import Aggregate
@@ -405,26 +404,6 @@ def test_tame_rows_are_counted_into_windows_in_columns(rows: Rows, size: int) ->
         assert are_arrays and made is not None and len(made) == len(some)
 
 
-@given(st.lists(st.integers(-(2**62), 2**62) | st.sampled_from([0, 1, 2**61]), min_size=1), st.data())
-def test_groups_are_added_up_as_python_does(numbers: list[int], data: st.DataObject) -> None:
-    keys, fares = (
-        data.draw(st.lists(st.sampled_from(of), min_size=len(numbers), max_size=len(numbers)))
-        for of in ("ab", [0.0, -0.0, 0.1, 1e300, -1e300, 1e-9])
-    )
-    groups = groups_of(Frame(pl.DataFrame({"key": keys, "n": numbers, "fare": fares})), ["key"], [len(keys)])
-    assert groups is not None
-    for field, values in (("n", numbers), ("fare", fares)):
-        expected: dict[str, Any] = {}
-        for key, value in zip(keys, values):
-            expected[key] = value if key not in expected else expected[key] + value
-        try:
-            (found,) = groups.folded(("sum", field))
-        except _NotHere:
-            assert field == "n" and max(map(abs, numbers)) * len(numbers) > 2**62
-        else:
-            assert repr(found.tolist()) == repr(list(expected.values()))
-
-
 @given(tame, st.data())
 def test_rows_in_any_order_are_corrected(rows: Rows, data: st.DataObject) -> None:
     """Columns are for what nothing can come below any more; what may be corrected is added row by row."""
@@ -476,18 +455,17 @@ def test_many_different_texts_have_numbers() -> None:
     assert values == expected and [values[code] for code in codes.tolist()] == texts
 
 
-@given(tame.filter(len), st.sampled_from([(), *KEYS]), st.sampled_from([1, 7]))
-def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, ...], size: int) -> None:
+@given(tame.filter(len), st.sampled_from([(), *KEYS]))
+def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, ...]) -> None:
     """Or the tests above would compare nothing."""
-    lengths = [len(rows[at : at + size]) for at in range(0, len(rows), size)]
-    groups = groups_of(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, lengths)
-    assert groups is not None
-    parts = [(at // size, tuple(row[name] for name in key)) for at, row in enumerate(rows)]
-    assert groups.places.tolist() == [list(dict.fromkeys(parts)).index(part) for part in parts]
-    for name in list(AGGREGATES)[:7]:
-        aggregate = AGGREGATES[name]()
-        assert aggregate.in_columns is not None
-        groups.folded(aggregate.in_columns)
+    parts = [AGGREGATES[name]() for name in list(AGGREGATES)[:7]]
+    batch = values_by_key(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, parts)
+    assert batch is not None
+    codes, keys, values, _ = batch
+    of_rows = [tuple(row[name] for name in key) for row in rows]
+    assert codes.tolist() == [list(dict.fromkeys(of_rows)).index(each) for each in of_rows]
+    assert len(keys) == len(set(of_rows))
+    assert [type(each) for each in values] == [type(None), *[np.ndarray] * 6]
 
 
 @pytest.mark.parametrize("over", [None, "tumbling", "session", "count"])
