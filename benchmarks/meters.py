@@ -31,16 +31,32 @@ def cpu_seconds() -> float:
 
 def tree_cpu_seconds() -> float:
     """Of this process, those below it, and those of these that have ended; where the system tells it, as on Linux."""
-    below: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
+    stats = _stats()
+    every = [os.getpid(), *_below(stats, os.getpid())]
+    return sum(sum(map(int, stats[process][11:15])) for process in every) / os.sysconf("SC_CLK_TCK")
+
+
+def processes_below(process: int | None = None) -> list[int]:
+    """Those that one has started, this one if none is given, and those that these have, and so on."""
+    return _below(_stats(), os.getpid() if process is None else process)
+
+
+def _stats() -> dict[int, list[str]]:
+    """Of each process what the system tells, from its state on."""
+    found: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            found[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             continue
-        below.setdefault(int(fields[1]), []).append(int(path.parent.name))
-        ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
-    every = [os.getpid()]
-    for process in every:
-        every += below.get(process, ())
-    return sum(map(ticks.__getitem__, every)) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def _below(stats: dict[int, list[str]], process: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for number, fields in stats.items():
+        children.setdefault(int(fields[1]), []).append(number)
+    found = list(children.get(process, ()))
+    for each in found:
+        found += children.get(each, ())
+    return found

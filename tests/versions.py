@@ -3,8 +3,9 @@
     .venv/bin/python tests/versions.py [PACKAGE ...] [--ends] [--turn N]
 
 Each version is installed into an environment of its own, above that of `make test`, so that all else is as it is there.
-Of what no connector needs (the page, pictures, signatures) it is the lowest and the newest. Prints a row of a Markdown
-table for each, and fails if tests of one failed. `--ends`: only the lowest and the newest.
+Of what no connector needs (the page, pictures, signatures) it is the lowest and the newest; each of PySpark is run with
+the lowest Arrow and pandas, too. Prints a row of a Markdown table for each, and fails if tests of one failed. `--ends`:
+only the lowest and the newest.
 `--turn N`: these of one package, the N-th in turn, and of its tests those that `make test` runs, without Spark. PySpark
 has no turn: it is some hundred megabytes (`make versions-spark`).
 """
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -38,7 +40,10 @@ TESTS = {
         *("-k", "kafka or test_registry"),
     ],
     "psycopg": ["tests/sources/test_changes.py", "tests/sinks/test_sinks_refused.py"],
-    "pyspark": ["tests/spark/test_spark.py", "tests/spark/test_spark_frames.py", "tests/spark/test_spark_streaming.py"],
+    "pyspark": [
+        *("tests/spark/test_spark.py", "tests/spark/test_spark_frames.py", "tests/spark/test_spark_streaming.py"),
+        "tests/spark/test_spark_connect.py",
+    ],
 }
 #: The same of packages whose minor versions between are not run.
 ENDS = {
@@ -54,6 +59,8 @@ ENDS = {
 }
 #: Extras with which a package is installed, and what its tests need that fits it.
 WITH = {"psycopg": "binary", "confluent-kafka": "avro,json,protobuf,schemaregistry"}
+#: What a package hands its data to, so that it is run with the lowest versions of these, too.
+HANDS_TO = {"pyspark": ("pyarrow", "pandas")}
 BESIDE = {"opentelemetry-api": "opentelemetry-sdk=={version}", "s3fs": "aiobotocore[boto3]"}
 TURNS = [package for package in (*TESTS, *ENDS) if package != "pyspark"]
 SHORT = ["-m", "not spark and (not long or smoke)"]
@@ -74,8 +81,8 @@ def allowed(package: str) -> list[Version]:
     return sorted({found[0], *newest.values()} if package in TESTS else {found[0], found[-1]})
 
 
-def environment(package: str, version: Version) -> Path:
-    """Makes an environment with this version; returns its interpreter."""
+def environment(package: str, version: Version, lowest: Sequence[str] = ()) -> Path:
+    """Makes an environment with this version, and with other packages at these; returns its interpreter."""
     folder = ROOT / ".venv" / "versions" / f"{package}-{version}"
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
@@ -84,7 +91,7 @@ def environment(package: str, version: Version) -> Path:
     (own / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     name = f"{package}[{WITH[package]}]" if package in WITH else package
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--target", own]
-    beside = [BESIDE[package].format(version=version)] if package in BESIDE else []
+    beside = [*lowest, *([BESIDE[package].format(version=version)] if package in BESIDE else [])]
     subprocess.run([*pip, "--upgrade", f"{name}=={version}", *beside], check=True)
     return folder / "bin" / "python"
 
@@ -100,8 +107,10 @@ def main() -> None:
     failed = False
     for package in packages:
         versions = allowed(package)
-        for version in [versions[0], versions[-1]] if options.ends or in_turn else versions:
-            python = environment(package, version)
+        lowest = [f"{each}=={allowed(each)[0]}" for each in HANDS_TO.get(package, ())]
+        chosen = [versions[0], versions[-1]] if options.ends or in_turn else versions
+        for version, others in [(version, others) for version in chosen for others in ([], lowest)[: 1 + bool(lowest)]]:
+            python = environment(package, version, others)
             command = [
                 python,
                 "-m",
@@ -114,7 +123,8 @@ def main() -> None:
             ]
             run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             failed = failed or run.returncode != 0
-            print(f"| {package} | {version} | {run.stdout.strip().splitlines()[-1].strip('= ')} |", flush=True)
+            shown = ", ".join([str(version), *others])
+            print(f"| {package} | {shown} | {run.stdout.strip().splitlines()[-1].strip('= ')} |", flush=True)
             if run.returncode:
                 print(run.stdout[-6000:], run.stderr[-2000:], file=sys.stderr, flush=True)
             shutil.rmtree(python.parents[1])

@@ -117,16 +117,40 @@ def test_windows_of_rows_that_were_added_up_are_those_of_the_rows(
         assert output == plain
 
 
-@of_the_kernel
-@pytest.mark.parametrize("fares", [(2.25, -0.0, 0.0), (float("nan"), 1.0, 2.0)])
-@pytest.mark.parametrize("name", ["min", "max"])
-def test_extremes_that_depend_on_the_order_of_rows_are_not_added_up(name: str, fares: tuple[float, ...]) -> None:
+def added_up(write: Any, given_rows: list[tuple[Any, ...]], targets: int, splits: int) -> tuple[Any, Any]:
+    """What comes of rows that are added up by tasks of so many rows each, and the graph."""
     graph = drift.Graph("windows")
-    with_windows(graph.source("rows", schema=SCHEMA, time=FEW), n=getattr(drift.agg, name)("fare"))
-    table = table_of([("a", 0, 0, fare, at) for fare, at in zip(fares, (0, 2, 1))])
-    work = Work(packed(graph.build()), surroundings(), True, 1, (), repeats="count")
-    output = released(work, given_off(table, work, 2, reading_of(), read_parts))
+    write(graph.source("rows", schema=SCHEMA, time=FEW))
+    work = Work(packed(graph.build()), surroundings(), True, targets, (), repeats="count")
+    return released(work, given_off(table_of(given_rows), work, splits, reading_of(), read_parts)), graph
+
+
+@of_the_kernel
+@pytest.mark.parametrize(
+    ("aggregate", "values"),
+    [
+        (drift.agg.min("fare"), (2.25, -0.0, 0.0)),
+        (drift.agg.max("fare"), (-2.25, -0.0, 0.0)),
+        (drift.agg.min("fare"), (float("nan"), 1.0, 2.0)),
+        (drift.agg.sum("n"), (2**62, 2**62, 0)),
+        (drift.agg.mean("n"), (-(2**62), -(2**62) - 1, 0)),
+    ],
+)
+def test_what_is_not_exact_in_any_order_is_not_added_up(aggregate: Any, values: tuple[Any, ...]) -> None:
+    given_rows = [
+        ("a", 0, *((0, each) if type(each) is float else (each, 0.0)), at) for each, at in zip(values, (0, 2, 1))
+    ]
+    output, _ = added_up(lambda rows: with_windows(rows, n=aggregate), given_rows, 1, 2)
     assert output.error is not None and output.error[0] == NeedsRows.__name__ and not output.items
+
+
+@of_the_kernel
+def test_parts_go_where_the_rows_of_their_keys_go() -> None:
+    given_rows = [("abcdefgh"[at // 3 % 8], 0, at, 0.5, at // 3 % 8 // 4 * 4) for at in range(96)]
+    given_rows.sort(key=lambda row: row[-1])
+    output, graph = added_up(with_windows, given_rows, 3, 48)
+    rows = [dict(zip(SCHEMA, row)) for row in given_rows]
+    assert output.digest == drift.run(graph, {"rows": rows}, engine="reference").finish().digest
 
 
 def with_windows(stream: Any, **aggregates: Any) -> None:
