@@ -219,31 +219,11 @@ def year_of(now: Callable[[], Any], payload: Any) -> Any:
     return payload, now().year
 
 
-def hour_by_default(payload: Any, clock: Callable[[], float] = time.time) -> Any:
-    return payload, int(clock()) // 3600
-
-
-def hour_by_keyword(payload: Any, *, clock: Callable[[], float] = time.time) -> Any:
-    return payload, int(clock()) // 3600
-
-
 def hour_around(clock: Callable[[], float]) -> Callable[[Any], Any]:
     def hour_of_cell(payload: Any) -> Any:
         return payload, int(clock()) // 3600
 
     return hour_of_cell
-
-
-class WithClock:
-    def __init__(self) -> None:
-        self.clock = time.time
-
-    def hour(self, payload: Any) -> Any:
-        return payload, int(self.clock()) // 3600
-
-
-def hour_by_number(payload: Any) -> Any:
-    return payload, int(time.clock_gettime(time.CLOCK_REALTIME)) // 3600
 
 
 @dataclass(frozen=True)
@@ -317,11 +297,7 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (seeded_by_the_system, ["a"], "map", "random numbers, numpy.random.default_rng() at {seeded_by_the_system}"),
     (functools.partial(hour_of, time.time), ["a"], "map", "reads the clock, time.time() at {hour_of}"),
     (functools.partial(year_of, datetime.datetime.now), ["a"], "map", "reads the clock, datetime.now() at {year_of}"),
-    (hour_by_default, ["a"], "map", "reads the clock, time.time() at {hour_by_default}"),
-    (hour_by_keyword, ["a"], "map", "reads the clock, time.time() at {hour_by_keyword}"),
     (hour_around(time.time), ["a"], "map", "reads the clock, time.time()"),
-    (WithClock().hour, ["a"], "map", "reads the clock, time.time()"),
-    (hour_by_number, ["a"], "map", "reads the clock, time.clock_gettime() at {hour_by_number}"),
 ]  # fmt: skip
 
 
