@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 from unittest import mock
 
-import drift.state.opened
+import drift.state.open_block
 import drift.state.run_checkpoints
 import drift.state.store
 import drift_barrier.digest
@@ -516,7 +516,7 @@ def states_on(server: Server) -> Iterator[str]:
     with (
         mock.patch.dict(drift.state.run_checkpoints._SERVERS, kinds),  # type: ignore[arg-type]
         mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
-        mock.patch.object(drift.state.opened, "ROW_BYTES", 20),
+        mock.patch.object(drift.state.open_block, "ROW_BYTES", 20),
         mock.patch.object(drift_barrier.digest, "BLOCK_ITEMS", 7),
     ):
         yield "model://"

@@ -6,7 +6,7 @@ are such that objects of Python can be.
 Why: every engine, the reference too, has Polars compute the expression, and each function in it is on a list of those
 that are row by row (`row_by_row`). As a second net a few rows of each batch are computed again among others: its last
 ones, one of them twice, and one with a null. A batch of one row is computed as two, since Polars takes a column of one
-row for a constant, and has other ways for these. What an expression makes is looked at (`made`) before anything else
+row for a constant, and has other ways for these. What an expression makes is looked at (`possible`) before anything else
 is computed of it.
 """
 
@@ -30,7 +30,7 @@ import polars as pl
 import pyarrow as pa
 
 from drift.arrow import common_column, python_values
-from drift.columns.made import check_made, needs_check
+from drift.columns.possible import check_made, needs_check
 from drift.columns.row_by_row import check, fields_read, types_inside, with_fixed_sums
 from drift.columns.rows import Frame
 from drift.operators import GivesRows, MapsEach, _ByValue

@@ -26,8 +26,8 @@ from itertools import chain, groupby, repeat
 from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
 
-from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
+from drift.machines.differences import NOTHING, Debts, Difference, difference
 from drift.machines.in_order import InOrder, Shared, unless_it_raises
 from drift.machines.keys import keyed
 from drift.machines.log import History, Keyed, Log, LoggedRow

@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from drift.machines.changes import Difference
+from drift.machines.differences import Difference
 from drift.machines.maps import Ports, called
 from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES

@@ -17,8 +17,8 @@ from itertools import chain, compress
 from operator import not_
 from typing import Any, NamedTuple
 
-from drift.machines.changes import Difference
 from drift.machines.counts import Count, Counts
+from drift.machines.differences import Difference
 from drift.machines.room import ROOM_BYTES, Full, Room, are_numbers, listed
 from drift.machines.rows import called_in_a_row
 from drift.operators import MapsEach

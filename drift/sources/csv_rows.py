@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.sources.chunks import File
+from drift.sources.halved import made_of
 from drift.sources.lines import AtOnce, Blocks, ReadLines, lines_of
-from drift.sources.made import made_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from drift.sources.chunks import File
+from drift.sources.halved import made_of
 from drift.sources.json_values import NO_JSON, Texts, why_none
 from drift.sources.lines import ReadLines, lines_of
-from drift.sources.made import made_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.frames import Payload
-from drift.sources.made import made_of
+from drift.sources.halved import made_of
 from drift.sources.pgvalues import connected
 from drift.sources.polled import AsMade, Fetched, PolledSource, Poller, Undecodable
 from drift.sources.positions import position_fields, position_of

@@ -13,7 +13,7 @@ import msgspec
 
 from drift.extras import is_installed, need
 from drift.sources.frames import Payload
-from drift.sources.made import made_of
+from drift.sources.halved import made_of
 from drift.sources.polled import Fetched, Undecodable
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError

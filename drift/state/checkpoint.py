@@ -33,7 +33,7 @@ class StateDamaged(StorageError):
 
 
 class OpenedRow(NamedTuple):
-    """A row with the bytes of items of the block that is not full; see `drift.state.opened`."""
+    """A row with the bytes of items of the block that is not full; see `drift.state.open_block`."""
 
     name: str
     hashed: bytes

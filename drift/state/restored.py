@@ -20,7 +20,7 @@ from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Snapshot
 from drift.state.backend import Reader
 from drift.state.checkpoint import Checkpoint, StateDamaged
-from drift.state.opened import opened_in
+from drift.state.open_block import opened_in
 from drift.state.snapshots import Form, Forms, LaterForm, States, StoredSnapshot, states_of
 from drift.state.tables import check_base, later_in, merged_in, snapshots_of, state_of
 from drift_barrier.digest import Encoded

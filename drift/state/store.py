@@ -20,7 +20,7 @@ import xxhash
 from drift.state.backend import Backend, Changes, Expected, Locked, OlderData, Reader, older_error
 from drift.state.checkpoint import Checkpoint, StateDamaged, encoded
 from drift.state.folding import Folding, fold
-from drift.state.opened import OpenedRows
+from drift.state.open_block import OpenedRows
 from drift.state.patience import GivenUp, Patience, PatientReader
 from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms

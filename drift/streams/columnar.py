@@ -154,8 +154,8 @@ class Columnar(Steps[T]):
             {'km': 2.0, 'guess': 8.0}
         """
         fields = self._known_fields("map_batches")
-        from drift.columns.batches import OnTables
         from drift.columns.expressions import fields_of
+        from drift.columns.table_functions import OnTables
 
         where = caller()
         made = fields_of(schema, where)

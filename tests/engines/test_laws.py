@@ -39,7 +39,7 @@ from strategies import (
 )
 
 import drift
-import drift.machines.changes as changes_module
+import drift.machines.differences as differences_module
 import drift.machines.log as log_module
 import drift.machines.maps as maps_module
 import drift.machines.room as room_module
@@ -320,7 +320,7 @@ def test_patience_of_workers_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_sending_more_than_the_net_difference_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_module, "same", lambda left, right: False)
+    monkeypatch.setattr(differences_module, "same", lambda left, right: False)
 
     @given(cases(items_max=12), st.integers(1, 2), st.data())
     def law(case: Case, workers: int, data: st.DataObject) -> None:

@@ -16,8 +16,8 @@ from strategies import STEPS, few_keys, one_key, payloads, same_payload
 
 import drift
 import drift.machines.log as log_module
-from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.checkpoints import DELETED
+from drift.machines.differences import NOTHING, Debts, Difference
 from drift.machines.keyed import KeyedStage
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports

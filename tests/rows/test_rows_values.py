@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import drift
-from drift.columns.made import check_made, needs_check
+from drift.columns.possible import check_made, needs_check
 from drift_graph.errors import InputError, StepError
 
 DAY_US = 86_400_000_000

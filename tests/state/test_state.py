@@ -198,11 +198,11 @@ for number, batch in enumerate(run.batches()):
 #: Is killed in place of a write, counted among those of rows of the digest's open block.
 KILLED_AT_A_ROW = """
 import os, signal, sys
-import drift, drift.state.opened
+import drift, drift.state.open_block
 from drift.state.store import Store
 from test_state import counted, numbers_of
 folder, left, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-drift.state.opened.ROW_BYTES = 1000
+drift.state.open_block.ROW_BYTES = 1000
 write = Store._write
 def write_or_die(store, changes, *expected):
     global left

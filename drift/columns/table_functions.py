@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from drift.columns.expressions import Fields, frame_of
-from drift.columns.made import check_made
+from drift.columns.possible import check_made
 from drift.columns.rows import Frame
 from drift.operators import GivesRows, _ByValue
 from drift_graph.errors import ImpureStep

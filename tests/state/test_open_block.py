@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
-import drift.state.opened
+import drift.state.open_block
 import drift_barrier.digest
 from drift.records.fingerprint import fingerprint
 from drift.state.checkpoint import Checkpoint, Output
-from drift.state.opened import OpenedRows, _decode, opened_in
+from drift.state.open_block import OpenedRows, _decode, opened_in
 from drift_barrier.digest import Digest
 from drift_graph.metas import Metas
 
@@ -59,7 +59,7 @@ def test_each_retained_checkpoint_has_its_open_block_and_little_more_is_written_
     retained: list[tuple[Checkpoint, str]] = []
     position = written_bytes = came_bytes = 0
     with (
-        mock.patch.object(drift.state.opened, "ROW_BYTES", ROW_BYTES),
+        mock.patch.object(drift.state.open_block, "ROW_BYTES", ROW_BYTES),
         mock.patch.object(drift_barrier.digest, "BLOCK_ITEMS", BLOCK_ITEMS),
     ):
         digest = Digest()
