@@ -6,8 +6,8 @@ are such that objects of Python can be.
 Why: every engine, the reference too, has Polars compute the expression, and each function in it is on a list of those
 that are row by row (`row_by_row`). As a second net a few rows of each batch are computed again among others: its last
 ones, one of them twice, and one with a null. A batch of one row is computed as two, since Polars takes a column of one
-row for a constant, and has other ways for these. What an expression makes is looked at (`possible`) before anything else
-is computed of it.
+row for a constant, and has other ways for these. What an expression makes is looked at (`possible`) before anything
+else is computed of it.
 """
 
 from __future__ import annotations
