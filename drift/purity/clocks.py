@@ -14,7 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,13 @@ def make_movable() -> None:
         setattr(time, name, _movable(name, getattr(time, name)))
     members = gc.get_referents(vars(datetime))[0]  # the class is in C, and gives a view of them only
     now = members["now"]
-    members["now"] = classmethod(lambda cls, tz=None: now.__get__(None, cls)(tz) + timedelta(seconds=_shift_s))
+
+    def moved_now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
+        moment = now.__get__(None, cls)(UTC) + timedelta(seconds=_shift_s)
+        there: datetime = partial(moment.astimezone, tz)()  # so that no profile function sees that zones are asked
+        return there if tz is not None else there.replace(tzinfo=None)
+
+    members["now"] = classmethod(moved_now)
     members["utcnow"] = classmethod(lambda cls: cls.now(UTC).replace(tzinfo=None))
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime))
 

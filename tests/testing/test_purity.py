@@ -335,7 +335,7 @@ def test_what_each_process_makes_at_import_is_found(tmp_path: Path, monkeypatch:
 
 
 MOVED = """
-import time
+import time, zoneinfo
 from drift.purity import clocks
 clocks.make_movable()
 import datetime as dates
@@ -354,6 +354,9 @@ before = of_now()
 clocks.move(clocks.SHIFT_S)
 moved = [round((late - early) / clocks.SHIFT_S, 2) for early, late in zip(before, of_now())]
 assert moved == [1.0] * 13, moved
+for days in range(0, 400, 100):  # in summer too
+    clocks.move(days * 86400.0)
+    assert abs(dates.datetime.now(zoneinfo.ZoneInfo("America/New_York")).timestamp() - time.time()) < 60
 assert time.gmtime(0)[0] == 1970 and time.strftime("%Y", time.gmtime(0)) == "1970" and time.asctime(time.gmtime(0))
 assert type(dates.datetime.now()) is dates.datetime and not dates.datetime.now().tzinfo
 """
