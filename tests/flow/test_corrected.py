@@ -18,6 +18,9 @@ from test_state import check_goes_on
 
 import drift
 from drift.engines.simulated.simulation import Simulation
+from drift.testing.check import Case, arrivals, in_order
+from drift.testing.check import check as run_case
+from drift.testing.schedule import Player, Schedule
 from drift_graph.meta import BEGINNING, pack_time, time_of
 from drift_graph.times import SourceMachine
 
@@ -401,6 +404,22 @@ def test_how_a_source_with_belated_items_is_cut_into_batches_does_not_show(
     for field in ("metas", "payloads", "late"):
         assert [x for part in parts for x in getattr(part, field)] == [x for p in at_once for x in getattr(p, field)]
     assert (whole.heartbeat, whole.judging) == (divided.heartbeat, divided.judging)
+
+
+def test_the_order_of_arrival_is_not_drawn_where_it_decides_which_items_are_belated() -> None:
+    """Items of one time and tie, too, are in the order in which they came."""
+    graph = drift.Graph("drawn")
+    graph.source("rows", time=drift.EventTime("at", lateness=9, tie="tie", allowed=9)).sink("out")
+    for given_rows in (
+        [{"at": at // 3, "tie": 1, "n": at} for at in range(12)],
+        [{"at": at, "tie": 1, "n": at} for at in (9, 20, 5, 12, 3)],
+    ):
+        inputs = in_order(graph.build(), {"rows": given_rows})
+        for noise in range(1, 9):
+            case = Case(graph.build(), inputs, Schedule(noise=noise, batch_items=2))
+            arrived, _ = arrivals(case, Player(case.schedule))
+            assert arrived["rows"] == given_rows
+            assert run_case(case).failure is None
 
 
 # Other engines, and going on.

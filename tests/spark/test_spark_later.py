@@ -168,3 +168,26 @@ def test_a_stream_keeps_later_items_and_turns_rounds_at_its_end(spark: Any, tmp_
     items = stream.items().orderBy("position").collect()
     assert [(row.position, bytes(row.meta), row.sink, bytes(row.payload)) for row in items] == expected
     assert stream.digest() == run.digest and 0 < waiting[1] < waiting[-1] < len(expected)
+
+
+def test_windows_are_corrected_on_spark_as_elsewhere(spark: Any) -> None:
+    graph = drift.Graph("corrected")
+    time = drift.EventTime("at", lateness=11, allowed=70)
+    numbers = graph.source("numbers", time=time, late="late").key_by("key")
+    windowed = numbers.window(drift.windows.sliding(12, 5), allowed=40, late="gone")
+    windowed.rows(of=drift.agg.collect("at")).sink("out")
+    given = [{"at": n + 37 * n % 11 - (60 if n % 29 == 0 else 0), "key": n % 3} for n in range(300)]
+    expected = drift.run(graph, {"numbers": given})
+    assert max(item.payload["correction"] for item in expected if item.sink == "out") > 0
+    for partitions in (1, 3):
+        run = drift.run(graph, {"numbers": given}, engine="spark", partitions=partitions)
+        assert run.finish().digest == expected.digest
+
+
+def test_no_row_of_a_dataframe_is_belated(spark: Any) -> None:
+    graph = drift.Graph("rows")
+    rows = graph.source("rows", time=drift.EventTime("at", allowed=50))
+    rows.window(drift.windows.tumbling(10), allowed=50).count().sink("out")
+    frame = spark.createDataFrame([(at,) for at in (1, 30, 2)], "at long")
+    found = [item.payload for item in drift.run(graph, {"rows": frame}, engine="spark")]
+    assert [(each.start, each.value, each.correction) for each in found] == [(0, 2, 0), (30, 1, 0)]

@@ -367,6 +367,27 @@ def test_late_items_are_an_error_or_diverted(spark: Any, tmp_path: Path) -> None
     assert [tuple(row) for row in counts] == [(10, "a", 1), (20, "a", 2), (30, "a", 3), (50, "a", 4), (60, "a", 5)]
 
 
+def test_a_belated_item_has_the_heartbeat_of_its_micro_batch_for_its_time(spark: Any, tmp_path: Path) -> None:
+    """No item is late or belated by those of its own micro-batch: so it is as in a run over the same arrivals."""
+    made = drift.Graph("corrected")
+    time = drift.EventTime(lambda trip: trip["time"], lateness=20, late="divert", allowed=15)
+    trips = made.source("trips", time=time)
+    trips.key_by("taxi").window(drift.windows.tumbling(10), allowed=15).count().sink("counts")
+    trips.sink("all")
+    rows = [{"time": at, "taxi": "a"} for at in (10, 50, 31, 20, 3, 15, 60, 61, 45)]
+    write_files(tmp_path / "in", rows, 3)
+    stream = stream_of(spark, tmp_path, graph=made.build())
+    stream.finish()
+    run = drift.run(made, {"trips": rows})
+    items = list(run)
+    belated = {item.payload["time"]: item.time for item in items if item.sink == "all"}
+    assert (belated[15], belated[20], belated[31]) == (30, 30, 31)
+    assert [item.payload.correction for item in items if item.sink == "counts"].count(1) == 1
+    assert [late.payload["time"] for late in run.late] == [3]
+    assert stream.digest() == run.digest
+    assert [tuple(row) for row in stream.late().select("time", "heartbeat").collect()] == [(3, 30)]
+
+
 def test_an_item_that_has_no_time_ends_the_stream_after_what_the_others_complete(spark: Any, tmp_path: Path) -> None:
     rows = trips(120)
     write_files(tmp_path / "in", [*rows[:70], {"taxi": "taxi 1"}, *rows[70:]], 1)
