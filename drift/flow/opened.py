@@ -58,6 +58,11 @@ class Window(msgspec.Struct, Generic[K, V], frozen=True):
     value: V
     early: bool = False
 
+    @property
+    def correction(self) -> int:
+        """Which result of the window it is, of windows that belated items correct: see `drift.CorrectableWindow`."""
+        return 0
+
     def between(self, zone: str = "UTC") -> tuple[datetime, datetime]:
         """Start and end as moments of a time zone, where times are milliseconds since 1970.
 

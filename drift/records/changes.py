@@ -186,19 +186,24 @@ _PLAIN = {
     "arity": "step {step!r} is a map of arity {new!r}, before {old!r}",
     "time policy": "source {step!r} is in {new}, before in {old}",
     "lateness": "lateness of source {step!r}: {old} -> {new}",
+    "allowed": "allowed of source {step!r}: {old} -> {new}",
     "late": "what source {step!r} does with late items: {old} -> {new}",
     "idle_after_ms": "idle_after_ms of source {step!r}: {old} -> {new}",
     "unit": "unit of times of source {step!r}: {old} -> {new}",
     "future_max": "future_max of source {step!r}: {old} -> {new}",
     "zone": "the zone of times without one of source {step!r}: {old} -> {new}",
+    "ambiguous": "what source {step!r} does with times that are shown twice: {old} -> {new}",
 }
+#: What parameters are that are not in a fingerprint; others are None.
+_LEFT_OUT: dict[str, Any] = {"allowed": 0, "ambiguous": "error"}
 
 
 def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
-    for name in {**old["parameters"], **new["parameters"]}:
-        one, other = old["parameters"].get(name), new["parameters"].get(name)
-        both = name in old["parameters"] and name in new["parameters"]
-        if one != other and (both or name == "time policy"):
+    of_one, of_other = old["parameters"], new["parameters"]
+    is_one_policy = of_one.get("time policy") == of_other.get("time policy")
+    for name in {**of_one, **of_other}:
+        one, other = (each.get(name, _LEFT_OUT.get(name)) for each in (of_one, of_other))
+        if one != other and (is_one_policy or name == "time policy"):
             text = _PLAIN[name].format(step=step, old=one, new=other)
             yield Change("structure" if name in ("window", "arity") else "policy", step, text,
                          before=old["where"], after=new["where"])  # fmt: skip

@@ -23,8 +23,11 @@ from drift_graph.functions import caller, name_of
 from drift_graph.later import Later
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
+from drift_graph.policies import EventTime
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from drift.streams.stream import Stream
 
 T = TypeVar("T")
@@ -280,7 +283,7 @@ class KeyedStream(Generic[K, T]):
         until: Callable[[Any], object] | None = None,
         fill: Any = NOT_FILLED,
         allowed: Span | None = None,
-        time: Any = None,
+        time: Callable[[T], Any] | str | pl.Expr | EventTime | None = None,
         late: str = "",
         **others: Never,
     ) -> WindowedStream[K, T]:

@@ -33,6 +33,7 @@ from drift_graph.later import Later
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
 from drift_graph.operators import Group, Sink
+from drift_graph.policies import EventTime
 
 if TYPE_CHECKING:
     import polars as pl
@@ -517,7 +518,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         until: Callable[[Any], object] | None = None,
         fill: Any = NOT_FILLED,
         allowed: Span | None = None,
-        time: Any = None,
+        time: Callable[[T], Any] | str | pl.Expr | EventTime | None = None,
         late: str = "",
         **others: Never,
     ) -> WindowedStream[None, T]:

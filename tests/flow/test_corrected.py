@@ -289,6 +289,12 @@ def test_moments_of_a_window_are_read_as_those_of_the_source() -> None:
     assert [row["n"] for row in flows.outputs(graph, {"rows": given_rows})] == [1, 2, 1]
 
 
+def of_two_sources() -> drift.Stream[Any]:
+    graph = drift.Graph("two")
+    one, other = (graph.source(name, time=drift.EventTime(name, allowed=9)) for name in ("at", "when"))
+    return one.merge(other)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "all": (lambda: drift.EventTime("at", lateness="all", allowed=5), "allowed= is for items as they come"),
     "below 0": (lambda: drift.EventTime("at", allowed=-1), "allowed=-1 is not an int of 0 or more"),
@@ -316,6 +322,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: source_of(drift.Graph("g")).map(dict).window(drift.windows.tumbling(5), allowed=5),
         "time='at'",
     ),
+    "two times": (lambda: of_two_sources().window(drift.windows.tumbling(5), allowed=5), "time='at'"),
     "time alone": (lambda: source_of(drift.Graph("g")).window(drift.windows.tumbling(5), time="at"), "with allowed="),
     "late alone": (lambda: source_of(drift.Graph("g")).window(drift.windows.tumbling(5), late="x"), "with allowed="),
     "errors": (

@@ -105,6 +105,12 @@ CHANGES = {
         ("lateness=5", "lateness=5, late='divert'"),
         ["what source 'lines' does with late items: error -> "],
     ),
+    "what is allowed": (("lateness=5", "lateness=5, allowed=9"), ["allowed of source 'lines': 0 -> 9"]),
+    "times in the future": (("lateness=5", "lateness=5, future_max=9"), ["future_max of source 'lines': None -> 9"]),
+    "times that are shown twice": (
+        ("lateness=5", "lateness=5, ambiguous='latest'"),
+        ["what source 'lines' does with times that are shown twice: error -> latest"],
+    ),
     "a tie": (("lateness=5", "lateness=5, tie=len"), ["the tie function of 'lines' is new"]),
     "arrival time": (
         ("time=drift.EventTime(time=len, lateness=5)", "time=None"),
