@@ -244,7 +244,7 @@ class KeyedStage(KeyedState):
         self.get(metas, keys)
         outputs: list[Any] = []
         batch = Keyed(metas, keys, payloads)
-        if self._in_order is not None and (not is_complete or self._blocked or self._logic.takes is not None):
+        if self._in_order is not None and (not is_complete or self._blocked):
             self._in_order.hand_back(keys)
         if is_complete:
             return self._append(batch, outputs, is_complete=True)

@@ -38,6 +38,7 @@ rows_of = st.lists(
         st.integers(0, 1),
         st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 2), "name": st.sampled_from("xyz")}),
     ),
+    min_size=16,
     max_size=40,
 )
 
@@ -78,7 +79,7 @@ def row_of(side: int, row: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(rows=rows_of, key=st.sampled_from(KEYS), join=st.sampled_from(JOINS), apart=steps, data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_rows_in_arrays_are_joined_as_rows_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[int, dict[str, Any]]],

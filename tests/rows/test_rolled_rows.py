@@ -46,7 +46,9 @@ zones = st.none() | st.sampled_from(["a", "b", "a text longer than a view"])
 fares = st.sampled_from([None, 0.1, 0.2, 0.3, 1e16, -1e16, 0.0, -0.0, math.inf, math.nan])
 numbers = st.none() | st.integers(-3, 3) | st.sampled_from([2**53 + 1, 2**62, -(2**63)])
 rows_of = st.lists(
-    st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 2), "n": numbers, "fare": fares}), max_size=40
+    st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 2), "n": numbers, "fare": fares}),
+    min_size=16,
+    max_size=40,
 )
 spans = st.tuples(st.integers(1, 6), st.sampled_from(CLOSED), st.sampled_from([0, 0, 0, -1, -7]))
 
