@@ -26,6 +26,7 @@ _kinds = pa.types
 _DAY_US = 24 * 3600 * 10**6
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _VIEWS = (_kinds.is_list_view, _kinds.is_large_list_view)
+_HELD_OTHERWISE = (*_VIEWS, _kinds.is_run_end_encoded)
 _LISTS = (_kinds.is_list, _kinds.is_large_list, _kinds.is_fixed_size_list, *_VIEWS)
 _FIRST, _LAST = (day - datetime.date(1970, 1, 1) for day in (datetime.date.min, datetime.date.max))
 #: From where to where, and not beyond, values are that Python has, in the unit of their type.
@@ -141,25 +142,31 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _cast(column.storage.cast(kind) if _kinds.is_boolean(kind) else column.storage, kind)
     if _kinds.is_dictionary(column.type):
         return _cast(column.dictionary, kind).take(column.indices)  # `dictionary_decode` takes no views of text
-    found = column if column.type == kind else without_views(column).cast(kind)
+    found = column if column.type == kind else plainly_held(column).cast(kind)
     if any(map(_kinds.is_time, inside(kind))):
         check_values(found)
     return found
 
 
-def without_views(column: pa.Array) -> pa.Array:
-    """The column with lists where it has views of lists, at any depth; a cast of these by Arrow loses elements."""
-    if not any(is_view(each) for each in inside(column.type) for is_view in _VIEWS):
+def plainly_held(column: pa.Array) -> pa.Array:
+    """The column with lists where it has views of lists, and values where it has runs of them, at any depth; a cast by
+    Arrow loses elements of views, and knows no runs.
+    """
+    if not any(is_held(each) for each in inside(column.type) for is_held in _HELD_OTHERWISE):
         return column
+    if _kinds.is_run_end_encoded(column.type):  # whose ends and values are those of all rows, also of a slice
+        rows = np.arange(column.offset, column.offset + len(column))
+        run_of_each = np.searchsorted(column.run_ends.to_numpy(), rows, side="right")
+        return _cast(column.values, common(column.type)).take(numbers_column(run_of_each, pa.int64()))
     is_null = column.is_null()
     if _kinds.is_struct(column.type):
         names = [field.name for field in column.type]
-        return pa.StructArray.from_arrays(list(map(without_views, column.flatten())), names, mask=is_null)
+        return pa.StructArray.from_arrays(list(map(plainly_held, column.flatten())), names, mask=is_null)
     if _kinds.is_map(column.type):
-        keys, items = map(without_views, parts_of(column))
+        keys, items = map(plainly_held, parts_of(column))
         bounds = pc.subtract(column.offsets, column.offsets[0])
         return pa.MapArray.from_arrays(bounds, keys, items, mask=is_null)
-    elements = without_views(pc.list_flatten(column))
+    elements = plainly_held(pc.list_flatten(column))
     lengths = pc.list_value_length(column).fill_null(0).cast(pa.int64())
     bounds = pa.concat_arrays([pa.array([0]), pc.cumulative_sum(lengths)])
     return pa.LargeListArray.from_arrays(bounds, elements, mask=is_null)
@@ -223,7 +230,7 @@ def common(kind: pa.DataType) -> pa.DataType:
     """The common type of all types that hold the same values."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.bool_() if kind.extension_name == "arrow.bool8" else common(kind.storage_type)
-    if _kinds.is_dictionary(kind):
+    if _kinds.is_dictionary(kind) or _kinds.is_run_end_encoded(kind):
         return common(kind.value_type)
     if _kinds.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from drift.arrow import common, common_column, inside, python_values, without_views
+from drift.arrow import common, common_column, inside, plainly_held, python_values
 from drift.fields import DECLARE, forms_in, names_in, refuse_other_fields, shapes_in, values_of
 from drift.sinks.stored import REFUSED, alike, stored
 from drift_graph.errors import PayloadError
@@ -124,7 +124,7 @@ class Tables:
                 return
             if common(values.type) == common(kind) and not any(map(pa.types.is_float16, inside(kind))):
                 with suppress(pa.ArrowException):  # it has not all digits of a time
-                    arrays[named] = without_views(values).cast(kind)
+                    arrays[named] = plainly_held(values).cast(kind)
                     return
             values = python_values(values)
         arrays[named] = _array(values, name, kind, self._of, takes_floats=named not in self._there)

@@ -110,6 +110,7 @@ class _Poller:
             self._returned = found, 0
             self._end = self._present_end = int(self._ask("select pg_current_wal_lsn() - '0/0'")[0][0])
             self._lasting_end = None if live else self._end
+            self._server = str(self._ask("select system_identifier from pg_control_system()")[0][0])
             self._copy = f"{slot}_run_{self._connection.info.backend_pid}"
         except BaseException:
             self._connection.close()
@@ -201,14 +202,16 @@ class _Poller:
 
     def position(self) -> Any:
         commit, number = self._returned
-        return position_of("postgres changes", commit=commit, number=number, end=self._lasting_end)
+        return position_of("postgres changes", commit=commit, number=number, end=self._lasting_end, server=self._server)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
         fields = "commit", "number", "end"
         commit, number, end = position_fields(position, "postgres changes", self._source, *fields)
         confirmed, now = self._confirmed(), ""
-        if confirmed is None:
+        if position.get("server", self._server) != self._server:
+            now = "it is another server, whose log has other places"
+        elif confirmed is None:
             now = "there is no such slot"
         elif confirmed > commit:
             now = f"its slot is at {_place(confirmed)}"

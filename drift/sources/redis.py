@@ -1,10 +1,15 @@
 """A stream of a Redis server.
 
-Invariant: what is read is what lies behind the ID that it began with, each entry once, in the order of IDs.
+Invariant: what is read is what lies behind the ID that it began with, each entry once, in the order of IDs. A position
+is only taken by the stream that it is of.
+
+Why: a position has a hash of the entry that was read last, and how many were added up to it. A stream that was deleted
+and begun anew has another one there, or has fewer, or more behind it than were added since.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.polled import Fetched, PolledSource, Undecodable, decoder
-from drift.sources.positions import position_fields, position_lost, position_of
+from drift.sources.positions import mark_of, position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import InputError, SettingsError
 
@@ -158,6 +163,9 @@ class _Poller:
         self._field = field
         self._fetched = self._returned = start
         self._entries_returned = 0
+        self._unreturned: deque[tuple[bytes, Any]] = deque()  # entries that were fetched, with their fields
+        self._mark = ""  # of the entry that was returned last
+        self._unmarked: tuple[bytes, Any] | None = None  # that entry, until its mark is asked for
         self._removals = removals
         self._added = self._present_added = added  # how many entries were ever added, up to the end
         self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched
@@ -191,6 +199,7 @@ class _Poller:
         if unread:
             raise self._removed(f"{unread:,} {'entry' if unread == 1 else 'entries'} behind {self._fetched} were")
         self._fetched = marks[-1]
+        self._unreturned.extend(entries)
         self._reached = self._removals.passed, self._reached[1] + len(marks)
         name = self._field
         if name is None:
@@ -210,6 +219,8 @@ class _Poller:
         if marks:
             self._returned = marks[-1]
             self._entries_returned += len(marks)
+            for _ in marks:
+                self._unmarked = self._unreturned.popleft()
 
     def _passed(self) -> int | None:
         """How many entries were ever added up to the last that was returned; None where that is not known."""
@@ -230,7 +241,9 @@ class _Poller:
 
     def position(self) -> Any:
         end, passed = self._lasting_end, self._passed()
-        return position_of("redis", behind=self._returned, end=end, passed=passed, added=self._added)
+        if self._unmarked is not None:
+            self._mark, self._unmarked = _mark_of(self._unmarked), None
+        return position_of("redis", behind=self._returned, end=end, passed=passed, added=self._added, mark=self._mark)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended; one that did not end, where the stream ends now."""
@@ -239,6 +252,7 @@ class _Poller:
         behind, end = position_fields(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
         try:
             info = _info(self._client, self._stream)
+            here: Any = self._client.xrange(self._stream, behind, behind) if position.get("mark") else []
             deleted = info.get("max-deleted-entry-id", b"").decode()
             if info and not deleted:  # a server before 7.0: entries before the first one may have been deleted
                 deleted = "0" if self._client.xrange(self._stream, count=1) else "18446744073709551615-0"
@@ -252,6 +266,9 @@ class _Poller:
         known = max(position.get("passed") or 0, position.get("added") or 0)
         if info and info.get("entries-added", known) < known:
             raise self._lost(behind, _begun_anew(info, known))
+        if position.get("mark") and (other := _another(info, behind, position, here)):
+            raise self._lost(behind, f"it is another, deleted and begun anew: {other}")
+        self._mark = position.get("mark", "")
         self._removals.passed = position.get("passed")  # older states have none
         self._reached = self._removals.passed, 0
         self._fetched = self._returned = behind
@@ -276,6 +293,30 @@ def _begun_anew(info: dict[str, Any], known: int) -> str:
         f"it is another, deleted and begun anew: it counts {info['entries-added']:,} entries that were ever added, and "
         f"counted {known:,}; what came between may be lost"
     )
+
+
+def _another(info: dict[str, Any], behind: str, position: Any, here: Sequence[tuple[bytes, Any]]) -> str:
+    """Why a stream is another than that of a position behind an entry; "" if nothing says so.
+
+    Args:
+        here: the entry that has that ID now, if there is one.
+    """
+    if here:
+        return "" if _mark_of(here[0]) == position["mark"] else f"entry {behind} has other fields"
+    first, passed = info.get("recorded-first-entry-id"), position.get("passed")
+    if not info.get("length") or first is None:
+        return ""
+    if _number(first.decode()) < _number(behind):  # so it was not trimmed
+        is_deleted = _number(info["max-deleted-entry-id"].decode()) >= _number(behind)
+        return "" if is_deleted else f"it has entries before {behind}, and not that one"
+    if passed is not None and info["length"] > (since := info["entries-added"] - passed):
+        return f"it has {info['length']:,} entries behind that, and {since:,} could have been added since"
+    return ""
+
+
+def _mark_of(entry: tuple[bytes, Any]) -> str:
+    name, fields = entry
+    return mark_of([[name, *fields.items()]])
 
 
 def _number(entry: str) -> tuple[int, int]:

@@ -301,6 +301,9 @@ def test_what_cannot_be_followed_says_so(postgres_url: str) -> None:
             position: Any = reader.position()  # type: ignore[attr-defined]
         older = {**position, "commit": position["commit"] + (1 << 40)}
         assert "its log ends at" in fault(source, older), "the server was restored with older data"
+        assert "it is another server" in fault(source, {**position, "server": "1"})
+        with closing(source.open()) as reader:
+            reader.seek({name: value for name, value in position.items() if name != "server"})  # of an older state
         connection.execute(f"insert into {name} values (1, 1)".encode())
         connection.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (name,))
         assert "was read up to the commit at" in (text := fault(source, position)) and "its slot is at" in text

@@ -318,6 +318,51 @@ def test_a_reader_of_a_stream_goes_on_behind_what_another_has_returned(redis_url
 
 
 @pytest.mark.parametrize("until_end", [True, False])
+@pytest.mark.parametrize(
+    "anew, says",
+    [
+        ([(1, "a"), (2, "b"), (3, "x"), (4, "d"), (5, "e")], "entry 3-0 has other fields"),
+        ([(1, "a"), (2, "b"), (4, "d"), (5, "e"), (6, "f")], "it has entries before 3-0, and not that one"),
+        ([(4, "d"), (5, "e"), (6, "f"), (7, "g")], "it has 4 entries behind that, and 1 could have been added since"),
+    ],
+    ids=["other fields", "other IDs", "only later IDs"],
+)
+def test_a_stream_that_was_begun_anew_with_as_many_entries_is_another(
+    redis_url: str, until_end: bool, anew: list[tuple[int, str]], says: str
+) -> None:
+    client, stream = redis_client.Redis.from_url(redis_url), f"as many{next(numbers)}"
+
+    def write(entries: list[tuple[int, str]]) -> None:
+        client.delete(stream)
+        for at, text in entries:
+            client.xadd(stream, {"payload": text}, id=f"{at}-0")
+
+    same = [(1, "a"), (2, "b"), (3, "c")]
+    write(same)
+    source = sources.redis(redis_url, stream, decode="text", until_end=until_end)
+    with closing(source.open()) as reader:
+        found: list[Any] = []
+        while len(found) < 3:
+            found += reader.read(2) or ()
+        position = reader.position()
+    write(anew)
+    with closing(source.open()) as reader, pytest.raises(InputError, match=f"begun anew: {says}; bring back"):
+        reader.seek(position)
+    write([*same, (4, "d")])
+    for trim in (lambda: None, lambda: client.xdel(stream, "3-0"), lambda: client.xtrim(stream, minid="4-0")):
+        trim()
+        with closing(source.open()) as reader:
+            reader.seek(position)
+            assert reader.position()["mark"] == position["mark"]
+            if until_end:
+                reader.end_anew()
+            while (rest := reader.read(2)) == []:
+                pass
+            assert rest == ["d"]
+    client.close()
+
+
+@pytest.mark.parametrize("until_end", [True, False])
 def test_a_stream_that_was_deleted_and_begun_anew_is_another(redis_url: str, until_end: bool) -> None:
     client, stream = redis_client.Redis.from_url(redis_url), f"anew{next(numbers)}"
 

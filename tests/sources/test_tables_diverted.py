@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -168,6 +169,35 @@ def test_booleans_in_bytes_are_booleans() -> None:
     for kind in (dict, None):
         rows = read(drift.sources.table(pa.table({"b": column}), type=kind), 9)
         assert repr([row["b"] for row in rows]) == "[False, True, None]"
+
+
+def _runs(values: Any, kind: Any = np.int32) -> Any:
+    """The values twice, the first of them three times."""
+    ends = pa.array(np.arange(3, 2 * len(values) + 2, 2, dtype=kind))
+    return pa.RunEndEncodedArray.from_arrays(ends, values)
+
+
+@pytest.mark.parametrize("payload", ["dict", "tuple"])
+@pytest.mark.parametrize(
+    "column, values",
+    [
+        (_runs(pa.array(["x", None, "y"]), np.int16), ["x", "x", "x", None, None, "y", "y"]),
+        (_runs(pa.array(["x", None, "y"]))[2:6], ["x", None, None, "y"]),
+        (_runs(pa.array(["x", "y"]).dictionary_encode(), np.int64), ["x", "x", "x", "y", "y"]),
+        (_runs(pa.array([[1], None], pa.list_view(pa.int8()))), [[1], [1], [1], None, None]),
+        (_runs(pa.array([2000, None], pa.duration("ns")))[1:4], [datetime.timedelta(microseconds=2)] * 2 + [None]),
+        (pa.ListArray.from_arrays([0, 4, 5], _runs(pa.array(["x", None])))[:2], [["x", "x", "x", None], [None]]),
+        (pa.StructArray.from_arrays([_runs(pa.array(["x"]))], ["f"]), [{"f": "x"}] * 3),
+        (pa.array([], pa.run_end_encoded(pa.int32(), pa.string())), []),
+    ],
+    ids=lambda each: str(each.type) if isinstance(each, pa.Array) else "",
+)
+def test_runs_of_a_value_are_the_value_in_each_row(column: Any, values: list[Any], payload: Any) -> None:
+    source = drift.sources.table(pa.table({"v": column}), payload=payload)
+    graph = drift.Graph("runs")
+    graph.source("s").map(lambda row: row["v"] if payload == "dict" else row[0]).sink("out")
+    for batch_items in (1, 100):
+        assert [item.payload for item in drift.run(graph, {"s": source}, batch_items=batch_items)] == values
 
 
 def test_rows_of_a_lake_are_diverted_one_by_one(tmp_path: Path) -> None:
