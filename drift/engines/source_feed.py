@@ -28,6 +28,7 @@ from drift.sources.base import (
     Reader,
     Retaining,
     Source,
+    TakingAhead,
     as_rows,
 )
 from drift.state.run_checkpoints import Checkpoints, log_folder_of
@@ -268,7 +269,7 @@ class SourceFeed(Feed):
         if self._wants_backlogs:
             self._find_backlogs()
         if self.stopped or self._is_over:
-            return self._ended()
+            return [*self._last_taken(), *self._ended()]
         fed: list[Fed] = []
         for rank, items_max in self.intake.turns(minimal_time):
             batch = self._read(rank, items_max)
@@ -334,6 +335,26 @@ class SourceFeed(Feed):
             self.intake.inputs.fail(rank, refused)
         return batch
 
+    def _last_taken(self) -> list[Fed]:
+        """Of a run that is stopped: what its sources have taken, and give once."""
+        fed = []
+        for rank in self.intake.readable():
+            reader, machine = self._readers[rank], self.intake.machines[rank]
+            if isinstance(reader, TakingAhead):
+                reader.halt()
+                while not machine.finished and (batch := self._read(rank, self.batch_items)) is not None:
+                    self._announce(batch)
+                    fed.append(batch)
+        return fed
+
+    def _log_left(self, rank: int) -> None:
+        """Log what a source has taken, gives once, and was not read: the next run has it from there."""
+        reader, log, machine = self._readers[rank], self._logs.get(rank), self.intake.machines[rank]
+        left = reader.left() if log is not None and isinstance(reader, TakingAhead) else []
+        if left and log is not None:
+            now_ms = machine.stamp_at(time.time_ns() // 1_000_000) if machine.live else 0
+            log.items(left, now_ms, None)
+
     def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:
         """A batch from the log of a source, with the stamps and heartbeats that the clock decided then."""
         machine = self.intake.machines[rank]
@@ -347,10 +368,12 @@ class SourceFeed(Feed):
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:
-            for reader in self._readers:
-                stack.callback(reader.close)
             for log in self._logs.values():
                 stack.callback(log.close)
+            for rank in self._logs:
+                stack.callback(self._log_left, rank)
+            for reader in self._readers:
+                stack.callback(reader.close)
 
 
 def _log_of(state: Checkpoints, source: str, why: str) -> ArrivalLog:

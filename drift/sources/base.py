@@ -137,6 +137,17 @@ class Pausing(Protocol):
 
 
 @runtime_checkable
+class TakingAhead(Protocol):
+    """A reader that takes more of what is given once than was read."""
+
+    def halt(self) -> None:
+        """Take no more."""
+
+    def left(self) -> list[Any]:
+        """What was taken and not read; called once, after `halt` or `close`."""
+
+
+@runtime_checkable
 class Acknowledging(Protocol):
     """A reader that acknowledges released items to an external system: the offsets of a consumer group.
 

@@ -1,7 +1,8 @@
 """A blocking iterable as a live source: a thread waits for its items.
 
 Invariant: at most `buffer_items_max` items are between the iterable and the engine; before the first `read`, and after
-`close`, the thread takes none, so that a run which is refused leaves the iterable whole.
+`halt` or `close`, the thread takes none, so that a run which is refused leaves the iterable whole. What it has taken is
+read, or is `left`.
 """
 
 from __future__ import annotations
@@ -92,15 +93,29 @@ class _LiveReader(Buffered):
             if batch or not self._ended:
                 return batch
         self._raise_at_end()
-        if isinstance(self._iterable, Iterator):
+        if isinstance(self._iterable, Iterator) and not self._closed:
             note_end(self._iterable)
         return None
+
+    def halt(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._joined(self._close_max_s)
+        self._close_max_s = 0.0  # which was waited for
+
+    def left(self) -> list[Any]:
+        with self._changed:
+            left = [*self._buffer]
+            self._buffer.clear()
+            self._after_taking()
+        return left
 
     def close(self) -> None:
         self._close()
         if not self._joined(self._close_max_s):
             warn(
-                f"the iterable of a live source has not given its next item within {self._close_max_s} s; its thread "
-                f"ends when it does",
+                "the iterable of a live source has not given its next item within close_max_s; its thread ends when it "
+                "does",
                 ResourceWarning,
             )

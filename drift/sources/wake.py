@@ -85,15 +85,13 @@ class Buffered:
                 self._wake.set()
 
     def _put(self, entry: Any, most: int) -> bool:
-        """Wait until the buffer has fewer than so many entries, and add one; False where nobody reads any more."""
+        """Wait until the buffer has fewer than so many entries, and add one; False where no more is to be taken."""
         with self._changed:
             while len(self._buffer) >= most and not self._closed:
                 self._changed.wait()
-            if self._closed:
-                return False
-            self._buffer.append(entry)
+            self._buffer.append(entry)  # also behind the end: it was taken
             self._wake.set()
-        return True
+            return not self._closed
 
     def _after_taking(self) -> None:
         """With the lock held, after entries were taken or the reader was closed."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from sourced import all_of, drained
 from waiting import HANG_S, wait_until
 
+import drift
 from drift import SettingsError, sources
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarnings("error")]
@@ -36,6 +39,7 @@ def test_a_live_iterable_waits_when_its_buffer_is_full() -> None:
             yield taken
 
     reader = sources.live(numbers(), buffer_items_max=5, close_max_s=HANG_S).open()
+    assert reader.read(0) == []  # from then on it takes items
     assert full.wait(HANG_S)
     assert reader.read(2) == [1, 2]
     reader.close()
@@ -63,8 +67,10 @@ def test_closing_ends_the_generator_in_its_own_thread() -> None:
             ended_in.append(threading.current_thread().name)
 
     reader = sources.live(numbers(), buffer_items_max=3, close_max_s=HANG_S).open()
+    while not reader.read(1):
+        pass
     reader.close()
-    assert ended_in in (["drift live source"], [])  # empty where it was closed before it began
+    assert ended_in == ["drift live source"]
 
 
 def test_closing_does_not_wait_for_ever_and_says_so() -> None:
@@ -77,6 +83,7 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
 
     began: list[threading.Thread] = []
     reader = sources.live(silent(), close_max_s=0.0).open()
+    assert reader.read(1) == []
     wait_until(lambda: began, "it waits for its first item")
     (thread,) = began
     with pytest.warns(ResourceWarning, match="has not given its next item"):
@@ -84,6 +91,53 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
     go_on.set()
     thread.join(HANG_S)
     assert not thread.is_alive()
+
+
+class Queue:
+    """Numbers that are given once, in a run of any number; no generator, which a run closes."""
+
+    def __init__(self, count: int) -> None:
+        self.taken, self.count = 0, count
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self.taken == self.count:
+            raise StopIteration
+        self.taken += 1
+        return self.taken - 1
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_what_a_live_iterable_has_given_is_in_the_output_of_runs_that_are_stopped(
+    engine: Any, has_state: bool, tmp_path: Path
+) -> None:
+    graph = drift.Graph("stopped")
+    graph.source("s").sink("out")
+    queue, got = Queue(3000), list[int]()
+    for stop_after in (5, 70, 0):
+        live = sources.live(queue, buffer_items_max=300, close_max_s=HANG_S)
+        kept: dict[str, Any] = {"state": tmp_path / "state", "complete": False} if has_state else {}
+        run = drift.run(graph, {"s": live}, engine=engine, batch_items=10, **kept)
+        for number, item in enumerate(run, 1):
+            got.append(item.payload)
+            if number == stop_after:
+                run.stop()
+        assert has_state or got == list(range(queue.taken))
+        assert (queue.taken == 3000) == (not stop_after)
+    assert got == list(range(3000))
+
+
+def test_what_a_live_iterable_has_given_a_run_that_was_left_is_in_its_log(tmp_path: Path) -> None:
+    graph = drift.Graph("left")
+    graph.source("s").sink("out")
+    queue = Queue(1000)
+    with drift.run(graph, {"s": sources.live(queue, close_max_s=HANG_S)}, state=tmp_path) as run:
+        assert next(run).payload == 0
+    rest = drift.run(graph, {"s": sources.live(queue, close_max_s=HANG_S)}, state=tmp_path)
+    assert [item.payload for item in rest] == list(range(1000))
 
 
 def test_what_cannot_be_live_is_refused() -> None:
