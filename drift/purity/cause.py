@@ -62,6 +62,11 @@ _MEANS: dict[Kind, tuple[str, str]] = {
         "name the zone: datetime.fromtimestamp(seconds, datetime.UTC), or a ZoneInfo, and zones in payloads",
     ),
     "state": ("it has a state between calls: {what} changed{at}", _STATE),
+    "kept": (
+        "it depends on earlier calls, or on what its module made when it was imported: {what}{at} is not the same in "
+        "two processes, which have made their calls in another order",
+        f"let the result depend on the payload alone, or {_STATE}",
+    ),
     "set": (
         "it depends on the order of a set {what}{at}, which is another one in each process",
         "iterate over sorted(the_set), or where members cannot be compared sorted(the_set, key=drift.canonical)",
@@ -69,16 +74,8 @@ _MEANS: dict[Kind, tuple[str, str]] = {
 }
 #: What makes results differ between processes, the likeliest first.
 _BETWEEN_PROCESSES: tuple[Kind, ...] = (
-    "process",
-    "hash",
-    "address",
-    "random",
-    "set",
-    "clock",
-    "zone",
-    "locale",
-    "folder",
-)
+    "process", "hash", "address", "random", "set", "clock", "zone", "locale", "folder", "kept", "state",
+)  # fmt: skip
 
 
 class Cause(NamedTuple):
@@ -87,12 +84,10 @@ class Cause(NamedTuple):
     Attributes:
         results: two that differ, each with its circumstances.
         likely: causes with what to do, the likeliest first; empty if nothing that the function does explains it.
-        of_order: whether it is the order of calls.
     """
 
     results: list[tuple[CallResult, str]]
     likely: list[tuple[str, str]]
-    of_order: bool = False
 
 
 def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
@@ -116,36 +111,27 @@ def impure(subject: Subject, packed: bytes, cause: Cause) -> ImpureStep:
     return ImpureStep("\n".join(lines), step=subject.step, where=subject.where)
 
 
-def cause_of(subject: Subject, result: Any, facts: list[Facts], after: CallResult | None) -> Cause:
+def cause_of(subject: Subject, result: Any, facts: list[Facts]) -> Cause:
     """The likely cause of a finding.
 
     Args:
         result: in the run, shaped; or the exception.
-        facts: from each process; with `after`, the first is from one that made no other call.
-        after: the result in a process like the first, after other calls; None if there are none.
+        facts: from both processes, which have made their calls in another order; before them, of others.
     """
     for fact in facts:
         for other in fact.others:
             if other.result.form != fact.first.form:
                 results = [(fact.first, "the first time"), (other.result, other.how)]
                 return Cause(results, list(_likely(fact.uses, other.kinds)))
-    one, ours = facts[0], _outcome(subject, result)
-    if after is not None and after.form != one.first.form:
-        results = [(one.first, "as the first call of a process"), (after, "in another process, after other calls")]
-        if drawn := [*_likely(one.uses, ("random",))]:
-            return Cause(results, drawn)
-        changed = next((f": {use.what} changed{_at(use)}" for use in one.uses if use.kind == "state"), "")
-        likely = f"it depends on earlier calls{changed}; another engine, or a correction, makes calls in another order"
-        remedy = f"let the result depend on the payload alone, or {_STATE}"
-        return Cause(results, [(likely, remedy)], of_order=True)
-    unlike = next((each.first for each in facts if each.first.form != one.first.form), None)
-    if unlike is not None:
-        results = [(one.first, "in one process"), (unlike, "in another one, with another hash seed")]
+    (*_, one, unlike), ours = facts, _outcome(subject, result)
+    if unlike.first.form != one.first.form:
+        results = [(one.first, "in one process"), (unlike.first, "in another one, with another hash seed")]
     elif one.first.form != ours.form:
         results = [(ours, "in this process"), (one.first, "in another one, with another hash seed")]
     else:
         return Cause([(ours, "in the run; another call returned something else"), (one.first, "now")], [])
-    return Cause(results, list(_likely(one.uses, _BETWEEN_PROCESSES)))
+    kept = [Use("kept", name, each[1]) for name, each in one.state.items() if each != unlike.state.get(name)]
+    return Cause(results, list(_likely([*one.uses, *kept], _BETWEEN_PROCESSES)))
 
 
 def _likely(uses: list[Use], kinds: tuple[Kind, ...]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,7 +20,7 @@ import cloudpickle
 
 from drift.engines import shipping
 from drift.purity import trials
-from drift.purity.cause import Cause, cause_of, impure
+from drift.purity.cause import cause_of, impure
 from drift.purity.replica import Replica
 from drift.purity.watch import Watched, Watching, shaped
 from drift_graph.canonical import NoCanonicalForm, stored
@@ -32,8 +33,6 @@ from drift_graph.policies import TimePolicy
 #: of the words "a" to "z" differs in some of two such processes and a third.
 _HASH_SEEDS = (1, 2)
 _REMEMBERED_MAX = 200_000
-#: A function's first calls, repeated before another one to see whether that matters.
-_BEFORE_MAX = 64
 #: If calls are checked at once, the second replica gets a function's calls in groups of two, four, eight, up to this
 #: many.
 _TURNED_MAX = 64
@@ -91,18 +90,16 @@ class PurityCheck:
         self._work = shipping.packed(dataflow, [each.subject for each in watching.functions])
         self._replicas: list[Replica] = []
         self._calls: list[_Call] = []
-        self._begun: dict[int, list[bytes]] = {}  # by function, the arguments of its first calls
         # by function: the size of the second replica's next group, and its calls
         self._reversed: dict[int, tuple[int, list[_Call]]] = {}
         self._forms: dict[tuple[int, bytes], bytes | None] = {}
-        self._causes: dict[int, Cause] = {}
         self._found: dict[tuple[int, bytes], ImpureStep] = {}
         self.checked = 0
         self.unchecked = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """For the processes of a run: each has replicas of its own."""
-        return {**self.__dict__, "_replicas": [], "_calls": [], "_forms": {}, "_begun": {}, "_reversed": {}}
+        return {**self.__dict__, "_replicas": [], "_calls": [], "_forms": {}, "_reversed": {}}
 
     def __enter__(self) -> PurityCheck:
         return self
@@ -215,9 +212,6 @@ class PurityCheck:
             self._forms.clear()
         self._forms[key] = call.form
         self._calls.append(call)
-        begun = self._begun.setdefault(call.watched.index, [])
-        if len(begun) < _BEFORE_MAX:
-            begun.append(call.packed)
         if not self._at_once:
             return
         try:
@@ -228,35 +222,17 @@ class PurityCheck:
             raise
 
     def _explained(self, call: _Call) -> ImpureStep:
-        """The cause for a call; from an earlier finding on the step if nothing explains this one, as where a function
-        caches what it gives.
-        """
-        index = call.watched.index
+        subject, request = call.watched.subject, ("explain", (call.watched.index, call.packed))
         replicas = self._started()
         for replica in replicas:
-            replica.ask(("explain", (index, call.packed, [])))
+            replica.ask(request)
         facts: list[trials.Facts] = [replica.answer() for replica in replicas]
-        after = None
-        if all(other.result.form == each.first.form for each in facts for other in each.others):
-            before = [packed for packed in self._begun.get(index, ()) if packed != call.packed]
-            if before and (index not in self._causes or self._causes[index].of_order):
-                facts.insert(0, self._fresh(call, []))
-                after = self._fresh(call, before).first
-        cause = cause_of(call.watched.subject, call.result, facts, after)
-        if not cause.likely and index in self._causes:
-            cause = self._causes[index]._replace(results=cause.results)
-        self._causes[index] = cause
-        return impure(call.watched.subject, call.packed, cause)
-
-    def _fresh(self, call: _Call, before: list[bytes]) -> trials.Facts:
-        """Facts from a new process, which makes the calls `before` and no other."""
-        replica = Replica(self._work, _HASH_SEEDS[0])
-        try:
-            replica.ask(("explain", (call.watched.index, call.packed, before)))
-            facts: trials.Facts = replica.answer()
-            return facts
-        finally:
-            replica.close()
+        cause = cause_of(subject, call.result, facts)
+        if not cause.likely:  # these have made the call before, as where each payload is taken once
+            with closing(Replica(self._work, _HASH_SEEDS[0])) as fresh:
+                fresh.ask(request)
+                cause = cause_of(subject, call.result, [fresh.answer(), *facts])
+        return impure(subject, call.packed, cause)
 
     def _fail(self, watched: Watched, arguments: bytes, error: ImpureStep) -> NoReturn:
         """The only place that raises: test tools identify failures by their lines."""

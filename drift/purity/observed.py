@@ -27,7 +27,7 @@ from drift_graph.functions import is_ours
 _THREAD = "threading.current_thread()"
 Kind = Literal[
     "clock", "random", "generator", "setting", "address", "hash", "process", "outside", "folder", "zone", "locale",
-    "state", "set",
+    "state", "kept", "set",
 ]  # fmt: skip
 
 CLOCKS: tuple[str, ...] = tuple(name for name in (

@@ -132,8 +132,8 @@ def _loaded(around: Surroundings, work: bytes) -> tuple[list[trials.Trials], Exc
 def _answer(functions: list[trials.Trials], request: tuple[str, Any]) -> Any:
     kind, arguments = request
     if kind == "explain":
-        index, packed, before = arguments
-        return functions[index].explain(packed, before)
+        index, packed = arguments
+        return functions[index].explain(packed)
     checks: list[tuple[bytes | None, bytes | None] | None] = []
     for index, packed in arguments:
         try:

@@ -171,11 +171,13 @@ class Facts(NamedTuple):
         first: a call.
         others: further calls after it.
         uses: what the function was seen to read, to change and to build, in these calls or before.
+        state: the form of all that it may keep between calls, with a line that mentions it.
     """
 
     first: CallResult
     others: list[Other]
     uses: list[Use]
+    state: dict[str, tuple[bytes, str]]
 
 
 class Trials:
@@ -195,13 +197,11 @@ class Trials:
         with self._other_settings():
             return first.form, self._result(again, shown=False).form
 
-    def explain(self, packed: bytes, before: list[bytes]) -> Facts:
-        """All facts about a payload. `before`: arguments of other calls, which are made first."""
+    def explain(self, packed: bytes) -> Facts:
+        """All facts about a payload."""
         owner = inspection.function_inside(self._subject.function)
         executed = self._observed.executed
         start, state_of_numpy = inspection.mutable_state(owner, {}), _numpy_state()
-        for each in before:
-            self._result(rebuilt(each), shown=False)
         with self._observed:
             first = self._result(rebuilt(packed))
         uses = self._observed.uses
@@ -219,15 +219,15 @@ class Trials:
             others.append(Other("at another time", ("random", "clock"), self._result(rebuilt(packed))))
         if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
             others.append(Other("with the same set, filled in another order", ("set",), self._result(other)))
-        state = inspection.mutable_state(owner, executed)
-        changed = sorted(name for name, form in start.items() if state.get(name) != form)
-        found = [Use("state", name, inspection.line_with(name, executed, owner)) for name in changed]
+        forms = inspection.mutable_state(owner, executed)
+        state = {name: (form, inspection.line_with(name, executed, owner)) for name, form in sorted(forms.items())}
+        found = [Use("state", name, where) for name, (form, where) in state.items() if start.get(name) != form]
         found += [Use("set", "that it builds", line) for line in inspection.lines_that_build_sets(executed)]
         if other is not None:
             found.append(Use("set", "in its input", ""))
         if _ADDRESS.search(first.shown) and _ADDRESS.search(again.shown):
             found.append(Use("address", "the repr() of an object that has none of its own", self._subject.where))
-        return Facts(first, others, [*uses, *found])
+        return Facts(first, others, [*uses, *found], state)
 
     def _settings(self) -> list[str]:
         return [use.what for use in self._observed.uses if use.kind == "setting"]
