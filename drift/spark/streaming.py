@@ -192,10 +192,16 @@ class Stream:
     def finish(self) -> None:
         """Process the input that is available now, then end the input, which releases everything.
 
-        No query of this stream may be running. It may be called again, also after a crash during the call.
+        No query of this stream may be running. It may be called again, also after a crash during the call; once the
+        input has ended nothing more is read.
+
+        Raises:
+            SettingsError: the checkpoint is of another graph.
         """
         commits = self._commits()
-        if not commits or not commits[-1].finished:
+        if commits and commits[-1].finished:
+            self._check_graph(commits)
+        else:
             self.wait(self.start(availableNow=True))
             commits = self._store(self._spark).commits()
         if commits and not commits[-1].finished:

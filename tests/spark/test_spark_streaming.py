@@ -458,6 +458,25 @@ def test_a_step_that_raises_ends_the_stream_after_what_is_before_it_and_other_co
         stream.start()
 
 
+def test_a_finished_stream_is_of_its_graph_too(spark: Any, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", trips(20), 1)
+    first = taxis(lambda trip: trip["taxi"])
+    stream = stream_of(spark, tmp_path, graph=first)
+    stream.finish()
+    digest = stream.digest()
+    again = stream_of(spark, tmp_path, graph=first)
+    again.finish()
+    assert again.digest() == digest
+    other = taxis(lambda trip: trip["taxi"] + "!")
+    with pytest.raises(drift.SettingsError, match=r"functions of the stream in .* have changed since it ran"):
+        stream_of(spark, tmp_path, graph=other).finish()
+    longer = drift.Graph("trips")
+    source = longer.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40))
+    source.map(lambda trip: trip["taxi"], name="first").dedup(str, name="new").sink("windows")
+    with pytest.raises(drift.SettingsError, match="is of another graph"):
+        stream_of(spark, tmp_path, graph=longer.build()).finish()
+
+
 def test_a_stream_without_sparks_own_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
     write_files(tmp_path / "in", trips(60), 1)
     stream = stream_of(spark, tmp_path)
