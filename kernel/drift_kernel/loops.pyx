@@ -882,7 +882,7 @@ cdef class Sessions:
         cdef _Waiting first
         while self.waiting:
             first = self.heap[0]
-            if self.sessions[first.cell].serial != first.serial:
+            if self.sessions[first.cell].serial != first.serial:  # else each reuse of a cell would leave one that waits
                 self.pop()
             elif self.sessions[first.cell].due != first.due:
                 first.due = self.sessions[first.cell].due
