@@ -96,8 +96,8 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
 class Queue:
     """Numbers that are given once, in a run of any number; no generator, which a run closes."""
 
-    def __init__(self, count: int) -> None:
-        self.taken, self.count = 0, count
+    def __init__(self, count: int, taken: int = 0) -> None:
+        self.taken, self.count = taken, count
 
     def __iter__(self) -> Iterator[int]:
         return self
@@ -116,8 +116,9 @@ def test_what_a_live_iterable_has_given_is_in_the_output_of_runs_that_are_stoppe
 ) -> None:
     graph = drift.Graph("stopped")
     graph.source("s").sink("out")
-    queue, got = Queue(3000), list[int]()
-    for stop_after in (5, 70, 0):
+    taken, got = 0, list[int]()
+    for stop_after in (5, 70, 0):  # a run may have read all of it before it is stopped
+        queue = Queue(3000, taken)
         live = sources.live(queue, buffer_items_max=300, close_max_s=HANG_S)
         kept: dict[str, Any] = {"state": tmp_path / "state", "complete": False} if has_state else {}
         run = drift.run(graph, {"s": live}, engine=engine, batch_items=10, **kept)
@@ -125,8 +126,8 @@ def test_what_a_live_iterable_has_given_is_in_the_output_of_runs_that_are_stoppe
             got.append(item.payload)
             if number == stop_after:
                 run.stop()
-        assert has_state or got == list(range(queue.taken))
-        assert (queue.taken == 3000) == (not stop_after)
+        taken = queue.taken
+        assert has_state or got == list(range(taken))
     assert got == list(range(3000))
 
 
