@@ -348,3 +348,11 @@ def test_late_times_are_those_below_the_greatest_before_them_less_the_lateness(
     for function in (_late_of, late_of):
         found, highest = function(array("q", times), greatest, least, lateness)
         assert list(found) == expected and highest == max([greatest, *times])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_put_behind_metas_decides_where_one_begins_with_another(kind: Any) -> None:
+    metas = kind([b"", b"a"]).with_suffix(b"a")
+    assert metas.is_increasing() and list(metas) == [b"a", b"aa"]
+    behind = metas.with_suffix(b"b")
+    assert list(behind) == [b"ab", b"aab"] and not behind.is_increasing()
