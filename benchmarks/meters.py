@@ -30,7 +30,11 @@ def cpu_seconds() -> float:
 
 
 def tree_cpu_seconds() -> float:
-    """Of this process, those below it, and those of these that have ended; where the system tells it, as on Linux."""
+    """Of this process, those below it, and those of these that have ended; where the system tells it, as on Linux.
+
+    It goes back where one has ended that its parent has not waited for, as Spark's workers of Python do after a minute
+    without work: a difference over such an end is too little.
+    """
     stats = _stats()
     every = [os.getpid(), *_below(stats, os.getpid())]
     return sum(sum(map(int, stats[process][11:15])) for process in every) / os.sysconf("SC_CLK_TCK")
