@@ -356,3 +356,11 @@ def test_what_is_put_behind_metas_decides_where_one_begins_with_another(kind: An
     assert metas.is_increasing() and list(metas) == [b"a", b"aa"]
     behind = metas.with_suffix(b"b")
     assert list(behind) == [b"ab", b"aab"] and not behind.is_increasing()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whether_metas_of_several_batches_increase_is_asked_where_they_meet(kind: Any) -> None:
+    first, second = kind.numbered(0, 3, b"end"), kind.numbered(3, 3, b"end")
+    assert kind.joined([first, second]).is_increasing()
+    for not_behind in (first, kind.numbered(2, 3, b"end"), kind.numbered(-3, 3, b"end")):
+        assert not kind.joined([first, not_behind]).is_increasing()
