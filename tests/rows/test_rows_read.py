@@ -255,3 +255,27 @@ def test_columns_that_a_file_or_query_has_not_are_named(tmp_path: Path) -> None:
     sqlite(tmp_path / "trips.db", ROWS)
     with pytest.raises(InputError, match="name them in that order"):
         read(drift.sources.sqlite(str(tmp_path / "trips.db"), "trips", key="id", schema=SCHEMA | {"more": int}))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1"])
+def test_cells_of_csv_that_stand_for_no_value_are_none(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "na.csv"
+    path.write_text("at,zone,fare\n1,a,1.5\n2,NA,NA\n3,,\n4,b,-\n")
+
+    def read(**settings: Any) -> list[Any]:
+        graph = drift.Graph("na")
+        graph.source("rows").sink("out")
+        source = drift.sources.csv(path, encoding=encoding, **settings)
+        return [tuple(item.payload.values()) for item in drift.run(graph, {"rows": source})]
+
+    typed = [(1, "a", 1.5), (2, None, None), (3, "", None), (4, "b", None)]
+    assert read(schema={"at": int, "zone": str, "fare": float}, null_values=["NA", "-"]) == typed
+    texts = [("1", "a", "1.5"), ("2", None, None), ("3", "", ""), ("4", "b", "-")]
+    assert read(null_values="NA") == texts
+    converted = [("1", "a", 1.5), ("2", None, None), ("3", "", None), ("4", "b", None)]
+    nulls = ["NA", "-"]
+    assert read(null_values=nulls, convert={"fare": lambda text: float(text) if text else None}) == converted
+    with pytest.raises(InputError, match=r"if 'NA' stands for no value, null_values=\['NA'\] reads None"):
+        read(schema={"at": int, "zone": str, "fare": float})
+    with pytest.raises(SettingsError, match=r"null_values=\[0\] are no texts"):
+        read(null_values=[0])

@@ -22,7 +22,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sourced import all_of, fault_of, temporary
 
-import drift
 from drift import InputError, SettingsError, sources
 from drift.sources import Source
 
@@ -435,27 +434,3 @@ def test_moments_of_int96_are_read_in_microseconds_or_refused(tmp_path: Path) ->
     pq.write_table(nanos, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
     assert "row 2: column 'at'" in fault_of(sources.parquet(tmp_path / "b.parquet"))[1]
     assert [row["id"] for row in all_of(sources.parquet(tmp_path / "b.parquet", columns=["id"]))] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1"])
-def test_cells_of_csv_that_stand_for_no_value_are_none(tmp_path: Path, encoding: str) -> None:
-    path = tmp_path / "na.csv"
-    path.write_text("at,zone,fare\n1,a,1.5\n2,NA,NA\n3,,\n4,b,-\n")
-
-    def read(**settings: Any) -> list[Any]:
-        graph = drift.Graph("na")
-        graph.source("rows").sink("out")
-        source = drift.sources.csv(path, encoding=encoding, **settings)
-        return [tuple(item.payload.values()) for item in drift.run(graph, {"rows": source})]
-
-    typed = [(1, "a", 1.5), (2, None, None), (3, "", None), (4, "b", None)]
-    assert read(schema={"at": int, "zone": str, "fare": float}, null_values=["NA", "-"]) == typed
-    texts = [("1", "a", "1.5"), ("2", None, None), ("3", "", ""), ("4", "b", "-")]
-    assert read(null_values="NA") == texts
-    converted = [("1", "a", 1.5), ("2", None, None), ("3", "", None), ("4", "b", None)]
-    nulls = ["NA", "-"]
-    assert read(null_values=nulls, convert={"fare": lambda text: float(text) if text else None}) == converted
-    with pytest.raises(InputError, match=r"if 'NA' stands for no value, null_values=\['NA'\] reads None"):
-        read(schema={"at": int, "zone": str, "fare": float})
-    with pytest.raises(SettingsError, match=r"null_values=\[0\] are no texts"):
-        read(null_values=[0])
