@@ -360,6 +360,10 @@ class StreamsClient:
     def xrevrange(self, name: str, count: int) -> Any:
         return self._entries()[::-1][:count]
 
+    def xrange(self, name: str, least: str, most: str) -> Any:
+        assert least == most
+        return [each for each in self._entries() if each[0] == least.encode()]
+
     def xread(self, streams: Any, count: int, block: int) -> Any:
         self._stream.happens()
         (behind,) = (int(each.partition("-")[0]) for each in streams.values())
