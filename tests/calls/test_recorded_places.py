@@ -33,6 +33,10 @@ def _windows(stream: Any) -> Any:
     return stream.window(drift.windows.count(2))
 
 
+def _corrected(stream: Any) -> Any:
+    return stream.window(drift.windows.tumbling(2), allowed=2, time=R).count()
+
+
 #: By the place: what gives it R. An aggregate is put into a window.
 PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "Calling.call.ask": lambda s, z: s.call(R),
@@ -57,6 +61,7 @@ PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "KeyedStream.process.on_time": lambda s, z: s.key_by(abs).process(0, _later, R),
     "KeyedStream.reduce.function": lambda s, z: s.key_by(abs).reduce(R),
     "KeyedStream.scan.step": lambda s, z: s.key_by(abs).scan(0, R),
+    "KeyedStream.window.time": lambda s, z: _corrected(s.key_by(abs)),
     "KeyedStream.window.until": lambda s, z: s.key_by(abs).window(drift.windows.count(2), until=R).count(),
     "Stream.count.key": lambda s, z: s.count(R),
     "Stream.filter.more": lambda s, z: s.filter(bool, R),
@@ -72,6 +77,7 @@ PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "Stream.scan.key": lambda s, z: s.scan(R, 0, divmod),
     "Stream.scan.step": lambda s, z: s.scan(abs, 0, R),
     "Stream.step.logic": lambda s, z: s.step(R),
+    "Stream.window.time": lambda s, z: _corrected(s),
     "Stream.window.until": lambda s, z: s.window(drift.windows.count(2), until=R).count(),
     "WindowedStream.collect.of": lambda s, z: _windows(s).collect(R),
     "WindowedStream.count.where": lambda s, z: _windows(s).count(where=R),
