@@ -112,7 +112,8 @@ def _reader(
             try:
                 values.append(None if cell in absent else read(cell))
             except (ValueError, OverflowError) as why:
-                hint = "" if nulls else f"; if {cell!r:.20} stands for no value, null_values=[{cell!r:.20}] reads None"
+                is_word = not nulls and len(cell) < 20 and not any(map(str.isdigit, cell))
+                hint = f"; if {cell!r} stands for no value, null_values=[{cell!r}] reads None" if is_word else ""
                 raise no_value("column", name, kind, cell, f"{why}{hint}") from None
         return column_of(name, kind, values)
 

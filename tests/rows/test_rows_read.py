@@ -277,5 +277,7 @@ def test_cells_of_csv_that_stand_for_no_value_are_none(tmp_path: Path, encoding:
     assert read(null_values=nulls, convert={"fare": lambda text: float(text) if text else None}) == converted
     with pytest.raises(InputError, match=r"if 'NA' stands for no value, null_values=\['NA'\] reads None"):
         read(schema={"at": int, "zone": str, "fare": float})
+    with pytest.raises(InputError, match=r"'1\.5'.* digits$"):
+        read(schema={"at": int, "zone": str, "fare": int})
     with pytest.raises(SettingsError, match=r"null_values=\[0\] are no texts"):
         read(null_values=[0])
