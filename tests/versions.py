@@ -63,6 +63,7 @@ WITH = {"psycopg": "binary", "confluent-kafka": "avro,json,protobuf,schemaregist
 HANDS_TO = {"pyspark": ("pyarrow", "pandas")}
 BESIDE = {"opentelemetry-api": "opentelemetry-sdk=={version}", "s3fs": "aiobotocore[boto3]"}
 TURNS = [package for package in (*TESTS, *ENDS) if package != "pyspark"]
+#: In turn, of the tests of those above; of a package of `ENDS` all are few.
 SHORT = ["-m", "not spark and (not long or smoke)"]
 
 
@@ -119,7 +120,7 @@ def main() -> None:
                 "-p",
                 "no:cacheprovider",
                 *(TESTS | ENDS)[package],
-                *(SHORT if in_turn else []),
+                *(SHORT if in_turn and package in TESTS else []),
             ]
             run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             failed = failed or run.returncode != 0
