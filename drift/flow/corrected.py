@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from drift.flow.accumulators import Aggregate
 from drift.flow.calendars import Calendar
-from drift.flow.early import InWindow, key_of_window, starts_around
+from drift.flow.early import InWindow, OfOneWindow, starts_around
 from drift.flow.opened import EMPTY, FlatRow, Stepped, Window, last_before
 from drift.operators import _ByValue
 from drift_graph.diverted import LATE, diverted
@@ -154,49 +153,41 @@ class EachByOwnTime(_ByValue, frozen=True):
         own = self.time(payload)
         starts, least = self.windows.starts(own), time - self.allowed
         gone = [start for start in starts if self.windows.last(start) < least]
-        if not gone:
-            key = self.user_function(payload)
-            return [InWindow(key, start, payload) for start in starts]
-        by = time - self.windows.last(gone[0])
+        words = self._words(own, gone[0], time) if gone else ""
+        key = self.user_function(payload)
+        copies = [InWindow(key, start, payload) for start in starts if start not in gone]
+        return [diverted(self.step, words, payload, LATE), *copies] if gone else copies
+
+    def _words(self, own: int, start: int, time: int) -> str:
+        """That a window is gone, for a report.
+
+        Raises:
+            ValueError: there is none.
+        """
+        last = self.windows.last(start)
         words = (
-            f"its time {own} is in the window [{gone[0]}, {self.windows.end(gone[0])}), and it comes at {time}, {by} "
-            f"after the last moment of the window, which is corrected for {self.allowed} and gone then"
+            f"its time {own} is in the window [{start}, {self.windows.end(start)}), and it comes at {time}, "
+            f"{time - last} after the last moment of the window, which is corrected for {self.allowed} and gone then"
         )
         if not self.step:
             raise ValueError(
-                f"{words}; set allowed of the window to {by} or more, as much as that of the source, or name a sink "
-                f"for such items with window(..., late='NAME')"
+                f"{words}; set allowed of the window to {time - last} or more, as much as that of the source, or name "
+                f"a sink for such items with window(..., late='NAME')"
             )
-        key = self.user_function(payload)
-        left = [InWindow(key, start, payload) for start in starts if start not in gone]
-        return [diverted(self.step, words, payload, LATE), *left]
+        return words
 
 
 # The state of a window.
 
 
-class Correctable(_ByValue, frozen=True):
+class Correctable(OfOneWindow, frozen=True):
     """An item of one window; the state is (start, number of results but early ones, has it ended, accumulator).
 
     It has ended where its first result was given, or its first item came behind its last moment.
     """
 
     windows: Placed
-    aggregate: Aggregate[Any, Any]
     allowed: int
-    opens_again: ClassVar = False
-
-    @property
-    def user_function(self) -> Callable[..., Any]:
-        return self.aggregate.function_shown(key_of_window)
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return self.aggregate.initials
-
-    def key(self, item: InWindow) -> Any:
-        """The key of results, and of timers."""
-        return item.key
 
     def __call__(self, state: Any, item: InWindow, time: int) -> Stepped:
         timers: tuple[Any, ...] = ()

@@ -191,13 +191,11 @@ class EachClosed(_Copies, frozen=True):
         return [time - into] if into else [time - self.size, time] if self.has_ends else []
 
 
-class OneWindow(_ByValue, frozen=True):
-    """An item of one sliding window; the state is (its start, the accumulator)."""
+class OfOneWindow(_ByValue, frozen=True):
+    """The function for copies of items, each for one of the windows that its item is in."""
 
     aggregate: Aggregate[Any, Any]
-    size: int
     opens_again: ClassVar = False
-    further: ClassVar = 0  # how far the first time behind the window is from its end
 
     @property
     def user_function(self) -> Callable[..., Any]:
@@ -210,6 +208,13 @@ class OneWindow(_ByValue, frozen=True):
     def key(self, item: InWindow) -> Any:
         """The key of results, and of timers."""
         return item.key
+
+
+class OneWindow(OfOneWindow, frozen=True):
+    """An item of one sliding window; the state is (its start, the accumulator)."""
+
+    size: int
+    further: ClassVar = 0  # how far the first time behind the window is from its end
 
     def __call__(self, state: Any, item: InWindow, time: int) -> Stepped:
         if state is EMPTY:

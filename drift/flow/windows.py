@@ -129,7 +129,7 @@ class Windows:
     ) -> list[Lowered]:
         """The steps, one after the other, that these windows are lowered to where belated items correct them."""
         assert self.placed is not None
-        one = Correctable(self.placed, aggregate, allowed.span)
+        one = Correctable(aggregate, self.placed, allowed.span)
         return [
             Lowered(None, EachByOwnTime(key, self.placed, *allowed), None),
             *_timed(one, CorrectableEnd(one), early, key_of_window),
