@@ -192,15 +192,12 @@ class Digest:
     """Folds released items into block hashes, batch by batch.
 
     Args:
-        blocks: hashes of the full blocks before the first item.
         new_parts: makes what holds the payloads of the open block.
     """
 
-    def __init__(
-        self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = (), new_parts: NewParts = ListedParts
-    ) -> None:
+    def __init__(self, algorithm: Algorithm = "xxh3_128", new_parts: NewParts = ListedParts) -> None:
         self.algorithm: Algorithm = algorithm
-        self.blocks: list[bytes] = list(blocks)
+        self.blocks: list[bytes] = []
         self._new_parts = new_parts
         self._open = OpenBlock(new_parts)
 

@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, TypeVar, overload
+from typing import Any, ClassVar, Generic, Literal, Never, TypeVar, overload
 
 from drift.flow.fields import NeedsValue
 from drift.flow.sides import Side, appended
@@ -37,9 +37,6 @@ from drift_graph.canonical import canonical, hash64
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function
 from drift_graph.moments import column_of, results_of
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -165,30 +165,17 @@ class EachWindow(_Copies, frozen=True):
     offset: int
 
     def starts(self, time: int) -> Sequence[int]:
-        last = time - (time - self.offset) % self.every
-        first = last - (last - time + self.size - 1) // self.every * self.every
-        return range(first, last + 1, self.every)
+        return starts_around(time, self.size, self.every, self.offset, True, False)
 
 
 class EachClosedWindow(EachWindow, frozen=True):
-    """Of sliding windows that their starts do not belong to, or their ends do."""
+    """Of windows that their starts do not belong to, or their ends do."""
 
     has_start: bool
     has_end: bool
 
     def starts(self, time: int) -> Sequence[int]:
         return starts_around(time, self.size, self.every, self.offset, self.has_start, self.has_end)
-
-
-class EachClosed(_Copies, frozen=True):
-    """Of tumbling windows that both their ends belong to, or none of them: two at an end, or none."""
-
-    offset: int
-    has_ends: bool
-
-    def starts(self, time: int) -> Sequence[int]:
-        into = (time - self.offset) % self.size
-        return [time - into] if into else [time - self.size, time] if self.has_ends else []
 
 
 class OfOneWindow(_ByValue, frozen=True):

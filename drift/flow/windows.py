@@ -27,7 +27,6 @@ from drift.flow.corrected import Allowed, Correctable, CorrectableEnd, EachByOwn
 from drift.flow.early import (
     Counted,
     CountedEnd,
-    EachClosed,
     EachClosedWindow,
     EachWindow,
     EarlyEnd,
@@ -156,24 +155,6 @@ class _Tumbling(Windows):
     @property
     def placed(self) -> Placed:
         return OfLength(self.size, self.size, self.offset, not self.has_end, self.has_end)
-
-
-@dataclass(frozen=True, slots=True)
-class _TumblingClosed(_Tumbling):
-    """With has_end both ends belong to a window, else none."""
-
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
-        one = (OneWithEnd if self.has_end else OneWindow)(aggregate, self.size)
-        return [
-            Lowered(None, EachClosed(key, self.size, self.offset, self.has_end), None),
-            *_timed(one, OneWindowEnd(one), early, key_of_window),
-        ]
-
-    @property
-    def placed(self) -> Placed:
-        return OfLength(self.size, self.size, self.offset, self.has_end, self.has_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +296,25 @@ def parts_of(aggregate: Aggregate[Any, Any]) -> dict[str, Aggregate[Any, Any]]:
     return dict(zip(aggregate.names, aggregate.parts)) if isinstance(aggregate, Several) else {"": aggregate}
 
 
-class _Opening(OfAggregate, OpensWindows, frozen=True):
+class _InColumns(OfAggregate, frozen=True):
+    """The function for items of windows that are computed in columns, where their key and their aggregates are such."""
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """Why windows of this key are not computed in columns, for people; "" where they are."""
+        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
+
+    def _results(self, accumulators: list[Any]) -> tuple[int, Any, Any] | None:
+        """How many fields the key has, the results in arrays, and their names; None if there are none in arrays."""
+        if self.aggregate.values_in_columns is None:
+            return None
+        from drift.columns.groups import results_in_columns  # here: it needs numpy
+
+        names, aggregates = self.aggregate.values_in_columns
+        results = results_in_columns(aggregates, accumulators)
+        return None if results is None else (len(names_of(self.key) or ()), results, names)
+
+
+class _Opening(_InColumns, OpensWindows, frozen=True):
     """An item of a window, or a slice, whose bounds its time determines; the state is the accumulator."""
 
     def bounds(self, time: int) -> tuple[int, int]:
@@ -327,10 +326,6 @@ class _Opening(OfAggregate, OpensWindows, frozen=True):
         names = () if self.key is all_items else names_of(self.key)
         return None if self.aggregate.values_in_columns is None else names
 
-    def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """Why windows of this key are not computed in columns, for people; "" where they are."""
-        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
-
 
 class AlignedItem(_Opening, frozen=True):
     """An item of a window."""
@@ -341,16 +336,12 @@ class AlignedItem(_Opening, frozen=True):
     def windows(
         self, keys: list[Any], untils: Sequence[int], counts: Sequence[int], accumulators: list[Any]
     ) -> Rows | None:
-        if self.aggregate.values_in_columns is None:
+        if (found := self._results(accumulators)) is None:
             return None
-        from drift.columns.groups import results_in_columns  # here: they need numpy
-        from drift.columns.windows import window_rows
+        from drift.columns.windows import window_rows  # here: it needs numpy
 
-        fields, (names, aggregates) = names_of(self.key) or (), self.aggregate.values_in_columns
-        results, bounds = results_in_columns(aggregates, accumulators), list(map(self.bounds, untils))
-        if results is None:
-            return None
-        return window_rows(Window, keys, len(fields), bounds, counts, results, names)
+        fields, *results = found
+        return window_rows(Window, keys, fields, list(map(self.bounds, untils)), counts, *results)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -407,7 +398,7 @@ class CalendarItem(AlignedItem, frozen=True):
         return self.calendar.bounds(time)
 
 
-class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
+class SessionItem(_InColumns, ProlongsWindows, frozen=True):
     """An item of a session; the state is (time of its first item, time of its last one, accumulator)."""
 
     gap: int
@@ -429,21 +420,13 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         ends = [last + self.gap for last in lasts]
         return list(map(Window, keys, firsts, ends, self.aggregate.results(accumulators)))
 
-    def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """Why windows of this key are not computed in columns, for people; "" where they are."""
-        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
-
     def windows(self, keys: list[Any], firsts: Any, lasts: Any, accumulators: list[Any]) -> Rows | None:
-        if self.aggregate.values_in_columns is None:
+        if (found := self._results(accumulators)) is None:
             return None
-        from drift.columns.groups import results_in_columns  # here: they need numpy
-        from drift.columns.windows import windows_between
+        from drift.columns.windows import windows_between  # here: it needs numpy
 
-        fields, (names, aggregates) = names_of(self.key) or (), self.aggregate.values_in_columns
-        results = results_in_columns(aggregates, accumulators)
-        if results is None:
-            return None
-        return windows_between(Window, keys, len(fields), firsts, lasts, results, names, further=self.gap)
+        fields, *results = found
+        return windows_between(Window, keys, fields, firsts, lasts, *results, further=self.gap)
 
     def start(self, state: Any, time: int) -> int:
         """Start of the open session."""
@@ -612,7 +595,7 @@ _NO_ITEMS: _NumberedState = (0, (), EMPTY)
 _IN_KERNEL_MIN = 8  # of fewer rows the kernel's loop takes longer
 
 
-class NumberedStep(OfAggregate, NumbersWindows, frozen=True):
+class NumberedStep(_InColumns, NumbersWindows, frozen=True):
     """The step of windows by number, as a scan: without results for unfinished windows no timer is needed."""
 
     size: int
@@ -698,10 +681,9 @@ class NumberedStep(OfAggregate, NumbersWindows, frozen=True):
             give((window,))
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """Why windows of this key are not computed in columns, for people; "" where they are."""
         if self.every > self.size:
             return "windows by number with items between them are made item by item"
-        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
+        return _InColumns.objects_because(self, key)
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""
@@ -855,9 +837,14 @@ def tumbling(size: Span, offset: Span = 0, *, closed: Closed = "left") -> Window
         GraphError: an argument is none of these.
     """
     _check_closed("tumbling", closed)
-    kind = _Tumbling if closed in ("left", "right") else _TumblingClosed
-    sizes = _span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None)
-    return kind(*sizes, _text_of(size, offset), closed in ("right", "both"))
+    length, first, text = (
+        _span("tumbling", "size", size, 1),
+        _span("tumbling", "offset", offset, None),
+        _text_of(size, offset),
+    )
+    if closed in ("left", "right"):
+        return _Tumbling(length, first, text, closed == "right")
+    return _SlidingClosed(length, length, first, text, closed == "both", closed == "both")
 
 
 def calendar(every: str, zone: str = "UTC", *, start: str = "monday") -> Windows:

@@ -10,7 +10,7 @@ one row is a batch too, and there is no other form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
@@ -297,9 +297,3 @@ class ProcessLogic:
         for key, note, time in due:
             states[key], outputs = state_and_outputs(on_time(find(key, initial), note, time))
             give(outputs)
-
-    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
-        return []
-
-    def met(self, states: Sequence[Any]) -> None:
-        pass

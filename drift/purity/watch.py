@@ -126,7 +126,6 @@ class Watching:
         self.functions: list[Watched] = []
         self._checker = checker
         self._known: dict[tuple[str, int], Watched] = {}
-        self._origins = {edge.target: edge.origin for edge in dataflow.edges}
         self.times = {
             source.name: self._policy(source.name, times.get(source.name, source.time)) for source in dataflow.sources
         }

@@ -56,7 +56,6 @@ class Blocks:
     def __init__(self, algorithm: Algorithm) -> None:
         self.digest = Digest(algorithm, new_parts=Spilled)
         self.rows = 0
-        self._taken = 0  # full blocks that `take` has returned
         self._full: list[Block] = []
         self._meta_checks: list[bytes] = []
         self._payload_checks: list[bytes] = []

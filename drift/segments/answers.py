@@ -40,7 +40,6 @@ class AnswerLog:
 
     def __init__(self, folder: Path, what: str, *, on_disk: bool = False) -> None:
         self._entries = Entries(folder, f"the answers of {what}", on_disk=on_disk)
-        self._what = what
         self._found: dict[bytes, tuple[bytes, Any]] = {}  # (print of the question, answer) by meta
         self._groups: dict[bytes, list[bytes]] = {}  # what was asked about together, by each of the metas
         self._lasts: list[tuple[int, bytes]] = []  # numbers of entries, and their greatest metas

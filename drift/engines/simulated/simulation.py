@@ -382,14 +382,3 @@ class _FedByHand(Intake):
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         return None
-
-
-def simulate(
-    dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]], schedule: Schedule | None = None, **settings: Any
-) -> SimulatedOutput:
-    """Run a dataflow under a schedule; `settings` are those of `Simulation`.
-
-    Raises:
-        DriftBug: an invariant is violated.
-    """
-    return Simulation(dataflow, inputs, schedule, **settings).run()

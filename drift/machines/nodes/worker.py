@@ -433,9 +433,9 @@ class WorkerNode(Node):
         self._made_bytes += made
         return [*sends, self._ack(ack_of(map(tracked, batches), [*sent, *map(tracked, left)], (), waiting))]
 
-    def _ack(self, ack: Ack, items: int = 0) -> Send:
+    def _ack(self, ack: Ack) -> Send:
         made, self._reported_tombstones = self.tombstones - self._reported_tombstones, self.tombstones
-        message = ack_message(ack, items, made)
+        message = ack_message(ack, tombstones=made)
         message.mapped_items, message.mapped_s = self._mapped_items, self._mapped_s
         self._mapped_items, self._mapped_s = 0, 0.0
         return Send(ACKER, message)
