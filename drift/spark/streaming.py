@@ -67,6 +67,10 @@ from drift_graph.restore import restored
 #: Raised whenever the stored state of a grouping changes its form, so that older checkpoints are refused.
 _STATE_VERSION = 3
 _STATE_PORTS = (STATE, LATER)  # ports of the rows from which the next micro-batch resumes
+_FINISHED = (
+    "was finished: its input has ended, and its output is complete; for more input start a new stream, with another "
+    "checkpoint, and end the input later: start(availableNow=True) takes what there is, and finish() ends it"
+)
 _QUANTILES = [number / 100 for number in range(1, 100)]
 _TARGET, _PORT, _POSITION, _BODY = STATE_COLUMNS[1], STATE_COLUMNS[3], STATE_COLUMNS[4], STATE_COLUMNS[5]
 
@@ -130,6 +134,7 @@ class Stream:
         self._settings = settings
         self._around = surroundings()  # of this thread; micro-batches start in another
         self._error: Exception | None = None
+        self._is_over = False  # the input had ended before the query was started
         self._accepted: Any = None  # the graph's fingerprint, if it differs from the last one written
         self._last: Commit | None = None  # written by this process; another may have resumed since
         self._fields = self._spark.createDataFrame([], self._ddl).schema
@@ -153,14 +158,15 @@ class Stream:
             SettingsError: the checkpoint is of another graph, or of an input that has ended.
         """
         commits = self._commits()
+        if commits and commits[-1].finished:
+            self._check_graph(commits)
+            raise SettingsError(f"the stream in {self._folder} {_FINISHED}")
+        return self._started(commits, **trigger)
+
+    def _started(self, commits: list[Commit], **trigger: Any) -> Any:
         if commits:
             self._check_graph(commits)
             self._check(commits[-1])
-            if commits[-1].finished:
-                raise SettingsError(
-                    f"the stream in {self._folder} was finished: its input has ended, and its output is complete; for "
-                    f"more input start a new stream, with another checkpoint"
-                )
             if commits[-1].number >= 0 and not self._store(self._spark).knows_query():
                 raise SettingsError(
                     f"Spark's own checkpoint of the stream in {self._folder}, its folder 'query', is missing, so Spark "
@@ -168,6 +174,7 @@ class Stream:
                     f"the folder, or start a new stream, with another checkpoint"
                 )
         self._error = None
+        self._is_over = bool(commits) and commits[-1].finished
         work = self._work(1, ())
         arrived = [
             mapped(frame, partial(arrive_rows, work, self._readings[rank]), ARRIVED_DDL)
@@ -193,17 +200,13 @@ class Stream:
         """Process the input that is available now, then end the input, which releases everything.
 
         No query of this stream may be running. It may be called again, also after a crash during the call; once the
-        input has ended nothing more is read.
+        input has ended, it looks whether there is more by now, and takes nothing of it.
 
         Raises:
-            SettingsError: the checkpoint is of another graph.
+            SettingsError: the checkpoint is of another graph, or of an input that has ended and now has more.
         """
-        commits = self._commits()
-        if commits and commits[-1].finished:
-            self._check_graph(commits)
-        else:
-            self.wait(self.start(availableNow=True))
-            commits = self._store(self._spark).commits()
+        self.wait(self._started(self._commits(), availableNow=True))
+        commits = self._store(self._spark).commits()
         if commits and not commits[-1].finished:
             self._compute(commits[-1].number + 1, replace(commits[-1], late_items=0), None, END_OF_TIME)
 
@@ -301,6 +304,10 @@ class Stream:
             raise short from None
 
     def _run(self, arrived: Any, number: int) -> None:
+        if self._is_over:
+            if not arrived.isEmpty():
+                raise SettingsError(f"the stream in {self._folder} {_FINISHED}; its input has more by now")
+            return
         before = self._before(arrived.sparkSession, number)
         if before is None:
             return  # already done: Spark was killed between our commit and its own

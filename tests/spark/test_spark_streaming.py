@@ -477,6 +477,27 @@ def test_a_finished_stream_is_of_its_graph_too(spark: Any, tmp_path: Path) -> No
         stream_of(spark, tmp_path, graph=longer.build()).finish()
 
 
+def test_more_input_than_a_finished_stream_had_is_refused_and_a_paused_one_goes_on(spark: Any, tmp_path: Path) -> None:
+    rows, folder = trips(90), tmp_path / "in"
+    write_files(folder, rows[:30], 1)
+    paused = stream_of(spark, tmp_path)
+    paused.wait(paused.start(availableNow=True))
+    write_files(folder, rows[:60], 2)
+    stream_of(spark, tmp_path, partitions=2).finish()  # part-0 is known, and part-1 new
+    stream_of(spark, tmp_path, partitions=3).finish()  # nothing is new
+    expected = drift.run(graph(), {"trips": rows[:60]}).finish().digest
+    assert stream_of(spark, tmp_path).digest() == expected
+    write_files(folder, rows, 3)
+    for partitions in (1, 3):
+        stream = stream_of(spark, tmp_path, partitions=partitions)
+        with pytest.raises(drift.SettingsError, match=r"was finished: .* start\(availableNow=True\).* has more by now"):
+            stream.finish()
+        assert stream.digest() == expected and stream._store(spark).commits()[-1].finished
+    shutil.rmtree(tmp_path / "checkpoint" / "query")  # then nobody knows whether there is more
+    with pytest.raises(drift.SettingsError, match="Spark's own checkpoint"):
+        stream_of(spark, tmp_path).finish()
+
+
 def test_a_stream_without_sparks_own_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
     write_files(tmp_path / "in", trips(60), 1)
     stream = stream_of(spark, tmp_path)
