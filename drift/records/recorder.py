@@ -14,10 +14,11 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from datetime import UTC, datetime
 from itertools import chain
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,9 @@ from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import joined, stored, stored_each, stored_plain
-from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.item import Failure
+from drift_graph.payloads import are_rows
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is set up without its imports; and it reads before it imports the
@@ -122,19 +123,17 @@ class Recorder:
 
     Args:
         manifest: what is known before the run.
-        diverting: ranks of the sources that may divert what was read.
     """
 
-    def __init__(self, recording: Recording, manifest: Manifest, diverting: Collection[int] = ()) -> None:
+    def __init__(self, recording: Recording, manifest: Manifest) -> None:
         self._recording = recording
         self._folder = Path(recording.path)
         self._manifest = manifest
-        self._diverting = frozenset(diverting)
         self._sinks = {name: index for index, name in enumerate(manifest.sinks)}
         self._storable = Storable()
         self._sent_classes = 0
         self._process: Channel | None = None
-        self._read = 0, b""  # number of payloads read last, and their bytes
+        self._read: tuple[Any, bytes] = (), b""  # the payloads read last, and their bytes
         self._batch = 0
         self._heartbeats: dict[int, Arrival] = {}
         self._open_items = 0  # of the output's last block
@@ -187,14 +186,16 @@ class Recorder:
             data, bad = self._storable.stored(payloads, f"source {name!r}")
         if bad is not None:
             payloads = payloads[: bad[0]]
-        self._read = len(payloads), data
+        self._read = payloads, data
         return payloads, bad[1] if bad is not None else None
 
     def arrived(self, name: str, rank: int, arrived: Arrived) -> None:
         """The batch that a source makes from what it has read, before the engine gets it."""
-        count, data = self._read
-        is_other = rank in self._diverting and any(map(is_diverted, arrived.payloads))
-        if is_other or len(arrived.payloads) != count:  # some were late, or one was refused
+        read, data = self._read
+        is_read = len(arrived.payloads) == len(read)
+        if is_read and not are_rows(arrived.payloads):  # of rows none is held, or in the place of another
+            is_read = all(map(is_, arrived.payloads, read))
+        if not is_read:  # some were late, refused, diverted, held, or had been held
             data = joined(arrived.payloads, in_order=False).data
         late = [LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)) for each in arrived.late]
         first_time, metas = split_metas(arrived.metas)

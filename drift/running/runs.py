@@ -405,8 +405,7 @@ class Run(Exports):
             live={name: source.live for name, source in sources.items()},
             frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
         )
-        diverting = [rank for rank, each in enumerate(self.dataflow.sources) if each.diverting or each.late_apart]
-        return Recorder(as_recording(plan.record), manifest, diverting)
+        return Recorder(as_recording(plan.record), manifest)
 
     def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Checkpoints | None) -> Engine:
         """The engine; for a graph with calls, or with durable steps and a run with state, one for each segment."""

@@ -259,6 +259,16 @@ def test_a_late_item_that_ended_a_run_ends_its_replay_in_the_same_words(tmp_path
     assert again == items
 
 
+def test_a_record_has_what_was_accepted_also_where_as_many_were_read(tmp_path: Path) -> None:
+    """An item far ahead waits: its batch lacks it, and has one that had waited before."""
+    graph = drift.Graph("ahead")
+    graph.source("times", time=drift.EventTime(time=int, lateness=9, future_max=9)).sink("out")
+    times = [1, 2, 3, 4, 5, 6, 7, 20, 12, 13, 14, 30, 22, 23, 24, 25]
+    items = list(drift.run(graph, {"times": times}, record=tmp_path / "record", batch_items=4))
+    assert [item.payload for item in items] == sorted(times)
+    assert list(drift.replay(tmp_path / "record", graph)) == items
+
+
 def test_a_record_says_by_what_its_run_was_stopped_between_two_items(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), drift.run(words(), {"lines": ["to be"]}, record=tmp_path / "record") as run:
         next(run)
