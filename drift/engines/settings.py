@@ -18,7 +18,7 @@ from drift_graph.sizes import bytes_in
 
 _ITEMS_AT_ONCE = 4096
 #: A batch costs some milliseconds, however few rows it has, and a row less than a tenth of an object.
-_ROWS_FOR_ITEM = 16
+_ROWS_FOR_ITEM = 32
 
 #: The text of what a value is not; "" if it is valid.
 Check = Callable[[Any], str]
@@ -103,7 +103,7 @@ class Settings:
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.
         batch_items: most items read from a source at once; with larger batches a run is faster, and may have to correct
-            more. Over zeromq, per worker if the workers share a batch by its keys. None: 4,096, and 65,536 from the
+            more. Over zeromq, per worker if the workers share a batch by its keys. None: 4,096, and 131,072 from the
             first rows on that stay columns.
         in_flight_max: most unsettled items of a source.
         check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS, _FIRST_ROWS = 1 << 14, 1 << 4
-_BATCH_COLUMNS = 1 << 16  # rows that stay columns
+_BATCH_COLUMNS = 1 << 17  # rows that stay columns
 #: Types of Parquet, as its schema names them, whose values Arrow gives as they are stored.
 _IN_PARTS = {"Variant": "variants", "Interval": "intervals of months, days and milliseconds"}
 _BATCH_BYTES = 1 << 24  # of a batch, if its rows have about the size of those before them
