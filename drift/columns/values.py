@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from drift_graph.moments import MOMENT_TEXTS, is_too_exact, moment_of_text, span_of_text
+from drift_graph.moments import MOMENT_TEXTS, check_digits, is_too_exact, moment_of_text, span_of_text
 
 #: The value of a text, or of JSON; it raises ValueError, with the reason, if there is none.
 Reading = Callable[[Any], Any]
@@ -255,6 +255,7 @@ def _date(text: str) -> datetime.date:
 def _clock(text: str) -> datetime.time:
     if text.upper().removeprefix("T").startswith("24"):
         raise ValueError("a time of a day is from 00:00:00 to 23:59:59.999999")
+    check_digits(f"T{text}")
     found = datetime.time.fromisoformat(text)
     if found.tzinfo is not None:
         raise ValueError("a time of a day has no zone")

@@ -63,6 +63,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HOUR_24 = re.compile(r"(?:[0-9-]{8,10}|[0-9]{4}-?[Ww][0-9-]{2,4})[^0-9-]24").match
 _SECOND_60 = re.compile(r"[0-9]:?[0-9]{2}:?60(?![0-9])").search
+#: Whether the digits of a clock go on behind its seconds without a point, which Python takes for a fraction.
+_TOO_MANY_DIGITS = re.compile(r"[^0-9.,][0-9]{7}").search
 
 _SPAN = re.compile(r"([+-])?P(?:{0}W)?(?:{0}D)?(?:T(?:{0}H)?(?:{0}M)?(?:{0}S)?)?".format(r"([0-9]+(?:[.,][0-9]+)?)"))
 _SPAN_US = (604_800_000_000, 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
@@ -147,12 +149,23 @@ def moment_of_text(text: str) -> datetime:
     """
     if _HOUR_24(text):  # which some versions of Python take, and others do not
         raise ValueError("24:00 is the 00:00 of the day behind it, and is written so")
+    check_digits(text)
     try:
         return datetime.fromisoformat(text.upper())
     except ValueError as error:
         if _SECOND_60(text):
             raise ValueError("a second 60 is a leap second, which no moment of Python has") from None
         raise ValueError(str(error)) from None
+
+
+def check_digits(text: str) -> None:
+    """Refuse a text with a clock of more than six digits in a row, such as T20240131.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if _TOO_MANY_DIGITS(text):
+        raise ValueError("a part of a second stands behind a point: 235959.5")
 
 
 def span_of_text(text: str) -> timedelta:

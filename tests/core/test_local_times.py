@@ -81,6 +81,7 @@ def test_a_time_that_clocks_never_show_is_an_error() -> None:
         ("2024-02-29 24:00", "24:00 is the 00:00 of the day behind it"),
         ("2024-02-29T23:59:60Z", "a second 60 is a leap second"),
         ("2024-02-30T00:00:00Z", "day is out of range"),
+        ("2024-02-29T23595950Z", "a part of a second stands behind a point"),
     ],
 )
 def test_a_text_that_is_no_moment_is_refused_with_the_forms_that_are_taken(text: str, says: str) -> None:
