@@ -77,6 +77,20 @@ SCHEMAS = {
 }
 
 
+def encoding(schema: pa.Schema) -> dict[str, Any]:
+    """Arguments of a `ParquetWriter` for a table: numbers are packed, and what may repeat has a dictionary.
+
+    Ties that are all different, and payloads that hardly shrink, take no more time so than it takes to look for them.
+    """
+    numbers = [field.name for field in schema if field.type == pa.int64()]
+    return {
+        "compression": "lz4",  # twice as fast as zstd, to write and to read, with files half as large again
+        "use_dictionary": [field.name for field in schema if field.type == _names or field.name in REPEATING],
+        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        "write_statistics": numbers,
+    }
+
+
 def unread(path: Any, error: Exception) -> str:
     """The message for a file that cannot be read."""
     if isinstance(error, OSError) and error.errno is not None:

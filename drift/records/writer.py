@@ -24,7 +24,6 @@ from drift.arrow import numbers_column
 from drift.places import sync, write_safely
 from drift.records.blocks import Block, Blocks
 from drift.records.columns import Parts, split, values
-from drift.records.encoding import encoding
 from drift.records.environment import environment
 from drift.records.format import (
     MANIFEST,
@@ -38,7 +37,7 @@ from drift.records.format import (
 )
 from drift.records.journal import JournalWriter
 from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Learned, Message, Output
-from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
+from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS, encoding
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, new_hash
 from drift_graph.errors import DriftBug
 from drift_graph.metas import Metas
@@ -127,7 +126,7 @@ class _Table:
         if self._parquet is None:
             (self._folder / self._name).mkdir(exist_ok=True)
             self._file = _HashedFile(self._temporary, self._algorithm)
-            self._parquet = pq.ParquetWriter(self._file, self._schema, **encoding(table))
+            self._parquet = pq.ParquetWriter(self._file, self._schema, **encoding(self._schema))
         self._parquet.write_table(table, row_group_size=ROW_GROUP_ITEMS)
         self._pending = []
         self._pending_rows = self._pending_bytes = 0
