@@ -45,7 +45,7 @@ if _TYPE_CHECKING:
     from drift.running import Report as Report
     from drift.running import Run as Run
     from drift.running import run as run
-    from drift.state.run_checkpoints import Checkpoints as Checkpoints
+    from drift.state.settings import Checkpoints as Checkpoints
     from drift.streams import Feedback as Feedback
     from drift.streams import Graph as Graph
     from drift.streams import KeyedStream as KeyedStream
@@ -93,7 +93,7 @@ _NAMES = {
     "drift.auditing.replay": ("replay",),
     "drift.calling.asks": ("Call", "recorded"),
     "drift.running": ("Report", "Run", "run"),
-    "drift.state.run_checkpoints": ("Checkpoints",),
+    "drift.state.settings": ("Checkpoints",),
     "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream", "WindowedStream"),
     "drift_graph.canonical": ("canonical",),
     "drift_graph.errors": (

@@ -19,7 +19,7 @@ from unittest import mock
 
 import drift
 from drift.running.runs import Run
-from drift.state.run_checkpoints import Checkpoints
+from drift.state.settings import Checkpoints
 from drift.state.store import Store
 from drift.testing.hypothesis import st
 from drift_graph.graph import Dataflow

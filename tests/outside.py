@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from unittest import mock
 
 import drift.state.open_block
-import drift.state.run_checkpoints
+import drift.state.settings
 import drift.state.store
 import drift_barrier.digest
 from drift.sinks.beside import AFTER, META, PARTITIONS, POSITION, WRITER, own_messages
@@ -514,7 +514,7 @@ def states_on(server: Server) -> Iterator[str]:
     """
     kinds = {"model": lambda _: OnServer(server)}
     with (
-        mock.patch.dict(drift.state.run_checkpoints._SERVERS, kinds),  # type: ignore[arg-type]
+        mock.patch.dict(drift.state.settings._SERVERS, kinds),  # type: ignore[arg-type]
         mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
         mock.patch.object(drift.state.open_block, "ROW_BYTES", 20),
         mock.patch.object(drift_barrier.digest, "BLOCK_ITEMS", 7),

@@ -14,7 +14,8 @@ from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
 from drift.sinks.base import Comparing, check_kind
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, growth_of, store_of
+from drift.state.run_checkpoints import growth_of
+from drift.state.settings import Checkpoints, store_of
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow

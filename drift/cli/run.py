@@ -30,7 +30,7 @@ from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
 from drift.running.checks import check_files
 from drift.sinks.base import Sink
-from drift.state.run_checkpoints import Checkpoints
+from drift.state.settings import Checkpoints
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 

@@ -13,7 +13,8 @@ from drift.cli.errors import RunEnded, to_json
 from drift.cli.options import change_options
 from drift.load import load_dataflow
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, growth_of, store_of
+from drift.state.run_checkpoints import growth_of
+from drift.state.settings import Checkpoints, store_of
 from drift.state.store import Store
 from drift_graph.errors import GraphError, SettingsError
 

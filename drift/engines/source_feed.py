@@ -31,7 +31,7 @@ from drift.sources.base import (
     TakingAhead,
     as_rows,
 )
-from drift.state.run_checkpoints import Checkpoints, log_folder_of
+from drift.state.settings import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow

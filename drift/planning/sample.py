@@ -24,8 +24,8 @@ from typing import Any
 from drift.planning.model import Load, Model, Prices, Store
 from drift.running import made_run
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, store_of
 from drift.state.segments import checkpoints_of
+from drift.state.settings import Checkpoints, store_of
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow

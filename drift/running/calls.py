@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from drift.all_engines import EngineKind, EngineName, engine_kind
 from drift.calling.asks import Calls
 from drift.running.runs import Run, RunPlan
-from drift.state.run_checkpoints import Checkpoints, as_checkpoints
+from drift.state.settings import Checkpoints, as_checkpoints
 from drift.streams import Graph
 from drift_graph.called import called
 from drift_graph.errors import SettingsError

@@ -47,14 +47,8 @@ from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
 from drift.state.checkpoint import Checkpoint, StateDamaged
 from drift.state.growth import Growth
-from drift.state.run_checkpoints import (
-    Checkpoints,
-    Held,
-    RunCheckpoints,
-    TakesCheckpoints,
-    check_logs,
-    found_before,
-)
+from drift.state.run_checkpoints import Held, RunCheckpoints, TakesCheckpoints, found_before
+from drift.state.settings import Checkpoints, check_logs
 from drift.undisturbed import undisturbed
 from drift.urls import cleaned_of, secrets_of, without_secrets
 from drift.web.life import decoded_history

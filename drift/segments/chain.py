@@ -32,7 +32,6 @@ from drift.sinks.base import Sink
 from drift.state.checkpoint import Checkpoint
 from drift.state.growth import Growth, grown
 from drift.state.run_checkpoints import (
-    Checkpoints,
     Held,
     RunCheckpoints,
     TakesCheckpoints,
@@ -40,9 +39,9 @@ from drift.state.run_checkpoints import (
     chosen,
     forms_of,
     known,
-    log_folder_of,
 )
 from drift.state.segments import Divided, checkpoints_of
+from drift.state.settings import Checkpoints, log_folder_of
 from drift.state.store import Store
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released

@@ -20,8 +20,9 @@ from drift.engines.base import Engine
 from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
-from drift.state.run_checkpoints import Begin, Checkpoints, RunCheckpoints, Taken, TakesCheckpoints
+from drift.state.run_checkpoints import Begin, RunCheckpoints, Taken, TakesCheckpoints
 from drift.state.segments import position_of
+from drift.state.settings import Checkpoints
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure

@@ -119,7 +119,7 @@ def stream(
     need("spark", "drift.spark.stream")
     from drift.spark.kind import SPARK
     from drift.spark.streaming import Stream
-    from drift.state.run_checkpoints import as_checkpoints
+    from drift.state.settings import as_checkpoints
     from drift_graph.graph import Dataflow
 
     return Stream(

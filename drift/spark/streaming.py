@@ -51,7 +51,8 @@ from drift.spark.streaming_kernels import (
 from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
 from drift.spark.tasks import mapped, task
 from drift.state.growth import refused_states
-from drift.state.run_checkpoints import Checkpoints, begin_elsewhere
+from drift.state.run_checkpoints import begin_elsewhere
+from drift.state.settings import Checkpoints
 from drift.urls import cleaned_of, secrets_of, without_secrets
 from drift_barrier.digest import BLOCK_ITEMS, hash_block
 from drift_graph.canonical import hash64

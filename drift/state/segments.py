@@ -17,19 +17,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.state.backend import named
 from drift.state.checkpoint import DROPPED, Checkpoint, Output
 from drift.state.growth import Fate, Growth, Move
+from drift.state.settings import Checkpoints
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, time_of
 from drift_graph.policies import TimePolicy
 from drift_graph.segments import segments_of
-
-if TYPE_CHECKING:
-    from drift.state.run_checkpoints import Checkpoints
 
 Forms = Callable[[Dataflow], Mapping[str, str]]
 _FROM, _SINCE = "from", "segments"

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from drift.state.run_checkpoints import HISTORY, Checkpoints, store_of
+from drift.state.run_checkpoints import HISTORY
+from drift.state.settings import Checkpoints, store_of
 from drift.state.store import Store
 from drift.urls import without_secrets
 from drift.web.life import History, decoded_history

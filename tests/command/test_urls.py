@@ -19,7 +19,7 @@ from drift.cli.specs import sink_of, source_of
 from drift.records.changes import changes_text, compare
 from drift.records.code import print_of
 from drift.records.fingerprint import fingerprint
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 from drift.urls import checked_url, without_secrets
 
 BEGIN, END = "Zq1", "Xk9"

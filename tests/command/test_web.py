@@ -43,7 +43,8 @@ from drift.machines.nodes.intake import Intake
 from drift.running.notebook import bar_of
 from drift.show import as_svg
 from drift.show.steps import columns_of
-from drift.state.run_checkpoints import HISTORY, store_of
+from drift.state.run_checkpoints import HISTORY
+from drift.state.settings import store_of
 from drift.web.address import as_address
 from drift.web.life import decoded_history
 from drift.web.metrics import as_text

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import drift
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 
 NOBODY = 65534
 

@@ -20,7 +20,7 @@ from drift import ArrivalTime, EventTime, sources
 from drift.engines.logged import ArrivalLog
 from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.meta import time_of as drift_time

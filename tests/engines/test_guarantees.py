@@ -16,7 +16,7 @@ from drift import ArrivalTime, EventTime, sinks, sources
 from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
 from drift.sources.arguments import as_source
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 from drift_graph.meta import in_rounds
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.snapshots import InMemory, Layer
 from drift.machines.worker import BARRIER
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow

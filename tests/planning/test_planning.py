@@ -18,7 +18,7 @@ from drift.cli import drift as command
 from drift.planning import model as planning
 from drift.planning.model import Load, Model, Prices, Store
 from drift.planning.sample import Sampling, keys_in_the_end, measured_model
-from drift.state.run_checkpoints import Checkpoints, store_of
+from drift.state.settings import Checkpoints, store_of
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 

@@ -18,7 +18,7 @@ from outside import Far, Rows, Schedule, Topic
 
 import drift
 from drift import SinkBehind, SinkError
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 from drift_graph.meta import global_time
 from drift_graph.metas import Metas
 

@@ -14,7 +14,7 @@ import redis as redis_client
 from servers import redis_server
 
 import drift
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 
 ITEMS = 400
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift.cli
-from drift.state.run_checkpoints import store_of
+from drift.state.settings import store_of
 
 SPAN = 40
 

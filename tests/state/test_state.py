@@ -32,7 +32,7 @@ from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import Batch, CheckpointReply, MinimalTime, ReleasedMessage
 from drift.state.backend import Away
 from drift.state.checkpoint import StateDamaged
-from drift.state.run_checkpoints import backend_of, store_of
+from drift.state.settings import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
 from drift.state.tables import manifest, merged_in, number_of, numbers_in

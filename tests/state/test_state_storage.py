@@ -41,7 +41,8 @@ from drift.state.files import FilesBackend
 from drift.state.folding import Folding
 from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
-from drift.state.run_checkpoints import RunCheckpoints, store_of
+from drift.state.run_checkpoints import RunCheckpoints
+from drift.state.settings import store_of
 
 ITEMS = 2000
 
