@@ -379,18 +379,21 @@ class Remote:
         asked(path, lambda: self.files.rm_file(path))
 
 
-class _Object(io.RawIOBase):
+class _Read(io.RawIOBase):
+    """A file that is read, from any place."""
+
+    def readable(self) -> bool:
+        return True
+
+    seekable = readable
+
+
+class _Object(_Read):
     """An object of fsspec, whose errors are OSErrors."""
 
     def __init__(self, path: str, file: Any) -> None:
         self._path = path
         self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         data = asked(self._path, lambda: self._file.read(len(buffer)))
@@ -409,7 +412,7 @@ class _Object(io.RawIOBase):
         super().close()
 
 
-class _Page(io.RawIOBase):
+class _Page(_Read):
     """A file of so many bytes that is read by parts. `fetch`: the bytes from one place to another one."""
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
@@ -417,12 +420,6 @@ class _Page(io.RawIOBase):
         self._fetch = fetch
         self._at = 0
         self._part, self._part_at = b"", 0  # what was fetched last, and where that begins
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         if not self._part_at <= self._at < self._part_at + len(self._part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Level = Literal["intact", "signed", "reproduced"]
@@ -79,7 +79,7 @@ class Check:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "finding"}
+        plain = {name: value for name, value in vars(self).items() if name != "finding"}
         return {**plain, "troubles": [asdict(trouble) for trouble in self.troubles]}
 
 
@@ -136,8 +136,7 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"ok": self.ok, **plain, "checks": [check.as_dict() for check in self.checks]}
+        return {"ok": self.ok, **vars(self), "checks": [check.as_dict() for check in self.checks]}
 
 
 def judged(

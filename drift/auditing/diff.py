@@ -216,17 +216,13 @@ def _difference_as_dict(found: Difference) -> dict[str, Any]:
         "same": found.same,
         "counts": vars(found.counts),
         "by_sink": {sink: vars(counts) for sink, counts in found.by_sink.items()},
-        "first": {kind: [_example_as_dict(each) for each in found.first[kind]] for kind in KINDS},
+        "first": {kind: list(map(_example_as_dict, found.first[kind])) for kind in KINDS},
     }
 
 
 def _example_as_dict(example: Example) -> dict[str, Any]:
-    return {
-        "sink": example.row.sink,
-        "time": example.time,
-        "old": _output_as_dict(example.old),
-        "new": _output_as_dict(example.new),
-    }
+    both = {side: _output_as_dict(row) for side, row in (("old", example.old), ("new", example.new))}
+    return {"sink": example.row.sink, "time": example.time, **both}
 
 
 def _output_as_dict(row: OutputRow | None) -> dict[str, Any] | None:

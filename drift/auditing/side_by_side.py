@@ -82,14 +82,9 @@ class SideBySide:
             "complete": self.old is not None,
             "rows": [
                 {
-                    "depth": pair.depth,
                     "recorded": described(pair.old, self.old),
                     "computed": described(pair.new, self.new),
-                    "known": pair.known,
-                    "same": pair.same,
-                    "parts": pair.parts,
-                    "again": pair.again,
-                    "left_out": pair.left_out,
+                    **{name: value for name, value in vars(pair).items() if name not in ("old", "new")},
                 }
                 for pair in self.pairs
             ],

@@ -74,15 +74,8 @@ class Verdict:
         return TITLES[self.kind]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "title": self.title,
-            "text": self.text,
-            "step": self.step,
-            "where": self.where,
-            "changes": [change.as_dict() for change in self.changes],
-            "details": list(self.details),
-        }
+        changes = [change.as_dict() for change in self.changes]
+        return {**vars(self), "title": self.title, "changes": changes, "details": list(self.details)}
 
 
 @dataclass(frozen=True)

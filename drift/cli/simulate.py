@@ -24,10 +24,11 @@ from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
     from drift.cli.search import Search
-    from drift.cli.seeding import Failed, SeedReport, Setup, Tally
+    from drift.cli.seeding import SeedReport, Setup, Tally
 
 SEEDS = 1000
 _FAULTS_SHOWN_MAX = 6
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @click.command("simulate", short_help="Run a graph under many drawn schedules, each compared with the reference.")
@@ -99,7 +100,7 @@ def simulate_command(
     from drift.cli.seeding import Setup
     from drift.engines.surroundings import surroundings
 
-    count = 1 if seed is not None or case is not None else processes or _cores()
+    count = 1 if seed is not None or case is not None else processes or _CORES
     setup = Setup(surroundings(), target, tuple(source_specs), items_max, losses, not no_purity, cases, deaths,
                   tuple(call_specs))  # fmt: skip
     request = _Request(target, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
@@ -151,22 +152,19 @@ def _run_search(search: Search, request: _Request) -> int:
             click.echo(f"seed {failed.seed} fails; {passed} did not; making it small", err=True)
         reported = search.run_seed(failed.seed)
         if not reported.what:
-            reported = dataclasses.replace(
-                reported, what="a failure that depends on what ran before", text=_not_reproduced(failed)
+            what = "a failure that depends on what ran before"
+            text = (
+                f"seed {failed.seed} failed in a process that had run other seeds, and does not fail by itself: "
+                f"something in the graph's functions, or in drift, remembers what ran before. The finding there:\n\n"
+                f"{failed.found}"
             )
+            reported = dataclasses.replace(reported, what=what, text=text)
         return _print_report(search, reported, failed.seed, request)
     if request.json:
         click.echo(to_json(_as_object(search, None, None)))
     elif request.words:
         click.echo(_summary(search, "none fails"))
     return 0
-
-
-def _not_reproduced(failed: Failed) -> str:
-    return (
-        f"seed {failed.seed} failed in a process that had run other seeds, and does not fail by itself: something in "
-        f"the graph's functions, or in drift, remembers what ran before. The finding there:\n\n{failed.found}"
-    )
 
 
 def _print_report(search: Search, reported: SeedReport, seed: int | None, request: _Request) -> int:
@@ -232,10 +230,6 @@ def _faults(tally: Tally, most: int) -> str:
 
 def _counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _commit() -> str:

@@ -551,14 +551,10 @@ class Rolling(_ByValue, Aggregate[Any, Any], frozen=True):
         return self.of.result(functools.reduce(self.of.add_value, others, self.of.begin_value(first)))
 
 
-def _side_of(value: Any) -> Side:
-    return ((value,),)
-
-
 class Collect(_OfValues, frozen=True):
     """Stores every value, for results that need all of them."""
 
-    begin_value = staticmethod(_side_of)
+    begin_value = staticmethod(lambda value: ((value,),))
     add_value = staticmethod(appended)
     merge = staticmethod(operator.add)  # type: ignore[assignment]
 
@@ -669,7 +665,7 @@ class Top(_OfPairs, frozen=True):
         return (*accumulator[:at], value, *accumulator[at:])[: self.n]
 
     def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(sorted(left + right, key=_greatness, reverse=True)[: self.n])
+        return tuple(sorted(left + right, key=lambda pair: (pair[0] == pair[0], pair[0]), reverse=True)[: self.n])
 
     def result(self, accumulator: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(payload for _, payload in accumulator)
@@ -945,7 +941,3 @@ class Where(_ByValue, Aggregate[Any, Any], frozen=True):
 
     def result(self, accumulator: tuple[Any, ...]) -> Any:
         return self.before.result(*accumulator) if accumulator else self.of_none
-
-
-def _greatness(pair: tuple[Any, Any]) -> tuple[bool, Any]:
-    return pair[0] == pair[0], pair[0]

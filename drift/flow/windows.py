@@ -97,6 +97,12 @@ def _written(text: str) -> Any:
     return field(default=text, compare=False, repr=False)
 
 
+#: Of what windows are lowered.
+_Key = Callable[[Any], Any]
+_Aggregate = Aggregate[Any, Any]
+_Early = Early | Until | None
+
+
 class Windows:
     """Windows of one kind; the functions of `drift.windows` make them."""
 
@@ -107,9 +113,7 @@ class Windows:
         """A length as it was written in seconds and the like; "" for numbers."""
         return ""
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         """The processes, one after the other, that these windows are lowered to."""
         raise NotImplementedError
 
@@ -123,9 +127,7 @@ class Windows:
         """Which windows a time is in; None of windows that do not stand at fixed times."""
         return None
 
-    def corrected(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None, allowed: Allowed
-    ) -> list[Lowered]:
+    def corrected(self, key: _Key, aggregate: _Aggregate, early: Early | None, allowed: Allowed) -> list[Lowered]:
         """The steps, one after the other, that these windows are lowered to where belated items correct them."""
         assert self.placed is not None
         one = Correctable(aggregate, self.placed, allowed.span)
@@ -142,9 +144,7 @@ class _Tumbling(Windows):
     span: str = _written("")
     has_end: bool = False
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         item = (WithEndItem if self.has_end else TumblingItem)(key, aggregate, self.size, self.offset)
         return _timed(item, Ended(item), early)
 
@@ -162,9 +162,7 @@ class _Calendar(Windows):
     calendar: Calendar
     span: str = _written("")
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         item = CalendarItem(key, aggregate, self.calendar)
         return _timed(item, Ended(item), early)
 
@@ -182,9 +180,7 @@ class _Session(Windows):
     gap: int
     span: str = _written("")
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         item = SessionItem(key, aggregate, self.gap)
         return _timed(item, Closing(item), early)
 
@@ -196,9 +192,7 @@ class _Sliding(Windows):
     offset: int
     span: str = _written("")
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         if early is not None:
             each = EachWindow(key, self.size, self.every, self.offset)
             one = OneWindow(aggregate, self.size)
@@ -225,9 +219,7 @@ class _SlidingClosed(_Sliding):
     has_start: bool = True
     has_end: bool = False
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         each = EachClosedWindow(key, self.size, self.every, self.offset, self.has_start, self.has_end)
         one = (OneWithEnd if self.has_end else OneWindow)(aggregate, self.size)
         return [Lowered(None, each, None), *_timed(one, OneWindowEnd(one), early, key_of_window)]
@@ -243,9 +235,7 @@ class _Numbered(Windows):
     every: int
     partial: bool
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         if early is not None:
             counted = Counted(key, aggregate, self.size, self.every, self.partial, early)
             return [Lowered(key, counted, CountedEnd(counted))]
@@ -261,9 +251,7 @@ class _Ruled(_ByValue, Windows, frozen=True):
     rule: Callable[[Any], str | None]
     partial: bool
 
-    def steps(
-        self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | Until | None
-    ) -> list[Lowered]:
+    def steps(self, key: _Key, aggregate: _Aggregate, early: _Early) -> list[Lowered]:
         item = RuledItem(key, aggregate, self.rule, self.partial)
         if early is not None:
             early_item = RuledEarly(item, early)

@@ -172,8 +172,8 @@ class _MapStep:
         outputs: Sequence[_Batch]
         try:
             out = self._run(batch, ended, origins, None if self._gives_numbers else room)
-            if Later.made != made and not self.operator.later:
-                _refuse_later(out.payloads)
+            if Later.made != made and not self.operator.later and Later in set(map(type, out.payloads)):
+                raise Undeclared
             outputs = (out,) if not self.operator.later else self._split(out)
         except (ImpureStep, Full):
             raise
@@ -587,11 +587,6 @@ def _hand_on(batch: _Batch, maps: list[int], targets: list[_Port], waiting: list
             waiting[at].append(batch)
         for port in targets:
             port.take(batch, ports)
-
-
-def _refuse_later(payloads: list[Any]) -> None:
-    if Later in set(map(type, payloads)):
-        raise Undeclared
 
 
 def _joined(batches: list[_Batch]) -> _Batch:

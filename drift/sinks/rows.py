@@ -56,7 +56,8 @@ class RowMaker:
             self.names = found
         if not self._fixed and set(found) - set(self.names):
             listed = listed or list(payloads)
-            at, more = next((at, more) for at, each in enumerate(listed) if (more := self._further_fields(each)))
+            of_each = ([name for name in names_in([each]) if name not in self.names] for each in listed)
+            at, more = next((at, more) for at, more in enumerate(of_each) if more)
             raise SinkError(
                 f"{self._target}: the payload at position {positions[at]} has a field {more[0]!r}, and the columns are "
                 f"those of the first payloads: {', '.join(self.names)}; name all of them: columns=[...]"
@@ -71,6 +72,3 @@ class RowMaker:
     def rows(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         """A tuple for each item, of the values of `columns`."""
         return list(zip(positions, metas.times(), *self.fields(positions, payloads)))
-
-    def _further_fields(self, payload: Any) -> list[str]:
-        return [name for name in names_in([payload]) if name not in (self.names or ())]

@@ -95,7 +95,8 @@ def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Fai
 
 def step_error(failure: Failure, meta: bytes) -> DriftError:
     """The error that ends the run when a failure is released at `meta`."""
-    message = f"{failure.message}\n  meta     {_shown_meta(meta)}"
+    shown = safe_text(str, f"{MetaParts(meta)} ({meta.hex()})", _META_CHARACTERS_MAX)
+    message = f"{failure.message}\n  meta     {shown}"
     if failure.kind == EndsItsProcess.__qualname__:
         return ProcessError(
             f"{message}\n  help     everything before this item is released; mend the function, or take the item out "
@@ -106,10 +107,6 @@ def step_error(failure: Failure, meta: bytes) -> DriftError:
     if failure.trace:
         error.add_note(f"In the user's code:\n{failure.trace.rstrip()}")
     return error
-
-
-def _shown_meta(meta: bytes) -> str:
-    return safe_text(str, f"{MetaParts(meta)} ({meta.hex()})", _META_CHARACTERS_MAX)
 
 
 def no_form_error(step: str, none: NoCanonicalForm, payload: Any, meta: bytes) -> PayloadError:

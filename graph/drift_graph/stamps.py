@@ -222,13 +222,9 @@ def _how_to_time(time: Any, policy: EventTime) -> str:
 
 def _raised(role: str, function: Callable[[Any], Any], source: str, error: BaseException, payload: str) -> StepError:
     """The error for a function of the policy that has raised."""
-    where = line_of(function) or name_of(function)
+    where, described = line_of(function) or name_of(function), f"{type(error).__name__}: {safe_text(str, error, 500)}"
     return StepError(
-        f"the {role} function of source {source!r} ({where}) raised {_described(error)}; payload {payload}",
+        f"the {role} function of source {source!r} ({where}) raised {described}; payload {payload}",
         step=source,
         where=where,
     )
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {safe_text(str, error, 500)}"
