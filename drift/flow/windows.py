@@ -64,7 +64,7 @@ from drift_graph.functions import brief, caller
 from drift_graph.later import at
 from drift_graph.meta import END
 from drift_graph.moments import Span, span_from
-from drift_graph.payloads import AtMostOne, Rows
+from drift_graph.payloads import Rows
 from drift_kernel import kernel
 
 #: What users call, and what completion shows.
@@ -580,7 +580,6 @@ class _MergedEnd(_ByValue, frozen=True):
 #: the accumulator of the open slice, or EMPTY.
 _NumberedState = tuple[int, tuple[Any, ...], Any]
 _NO_ITEMS: _NumberedState = (0, (), EMPTY)
-_IN_KERNEL_MIN = 8  # of fewer rows the kernel's loop takes longer
 
 
 class NumberedStep(_InColumns, NumbersWindows, frozen=True):
@@ -621,23 +620,6 @@ class NumberedStep(_InColumns, NumbersWindows, frozen=True):
         )
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
-        table = self.table if len(rows) >= _IN_KERNEL_MIN else None
-        if table is None or kernel is None:
-            self._one_by_one(states, rows, give)
-            return
-        codes, keys = kernel.codes_of(rows.keys)
-        for key, state in zip(keys, map(states.get, keys)):
-            if state is not None and state is not EMPTY:
-                table.absorb(key, state)
-        values = [None if kind == "count" else list(part.values_of(rows.payloads)) for kind, part in self.parts[1]]
-        selected, ends, accumulators, _ = table.add(codes, keys, values, False)
-        made = AtMostOne(selected, self.windows(rows.payloads, selected, ends, accumulators))
-        table.keep()
-        states.update(table.entries(keys))
-        for each in made.values:
-            give(each)
-
-    def _one_by_one(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         size, every, cut, key_of, find, aggregate = (
             self.size, self.every, self.cut, self.key, states.get, self.aggregate,
         )  # fmt: skip
