@@ -363,9 +363,6 @@ class TumblingItem(AlignedItem, frozen=True):
         start = time - (time - self.offset) % self.size
         return start, start + self.size
 
-    def until(self, time: int) -> int:
-        return last_before(time - (time - self.offset) % self.size + self.size)
-
 
 class WithEndItem(TumblingItem, frozen=True):
     """An item of a tumbling window that its end belongs to, and its start does not."""

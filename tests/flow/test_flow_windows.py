@@ -99,36 +99,23 @@ def in_output_order(expected: list[Row]) -> list[Row]:
     return sorted(expected, key=lambda row: (row[2], row[3][0]))
 
 
-@given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15), st.sampled_from(get_args(Closed)))
-@example([(0, 1, 7), (4, 2, 7), (5, 3, 7)], True, 4, 0, "both")
-@settings(max_examples=16)
-def test_tumbling_windows_have_the_items_of_their_time(
-    items: list[flows.Timed], keyed: bool, size: int, offset: int, closed: Any
-) -> None:
-    moved = closed in ("right", "none")  # then its first time is 1 behind its start
-    length = size + (closed == "both") - (closed == "none")
-    found = in_output_order(in_windows(items, keyed, length, size, (offset + moved) % size))
-    expected = [(key, start - moved, start - moved + size, inside) for key, start, _, inside in found]
-    assert rows(drift.windows.tumbling(size, offset, closed=closed), items, keyed) == expected
+spans, offsets = st.integers(1, 12), st.integers(-15, 15)
 
 
-@given(
-    timed(),
-    st.booleans(),
-    st.integers(1, 12),
-    st.integers(1, 12),
-    st.integers(-15, 15),
-    st.sampled_from(get_args(Closed)),
-)
-@settings(max_examples=24)
-def test_sliding_windows_have_the_items_of_their_time(
-    items: list[flows.Timed], keyed: bool, size: int, every: int, offset: int, closed: Any
+@given(timed(), st.booleans(), spans, st.none() | spans, offsets, st.sampled_from(get_args(Closed)))
+@example([(0, 1, 7), (4, 2, 7), (5, 3, 7)], True, 4, None, 0, "both")
+@settings(max_examples=40)
+def test_windows_have_the_items_of_their_time(
+    items: list[flows.Timed], keyed: bool, size: int, every: int | None, offset: int, closed: Any
 ) -> None:
     moved = closed in ("right", "none")  # then its first time is 1 behind its start
-    length = size + (closed == "both") - (closed == "none")
-    found = in_output_order(in_windows(items, keyed, length, every, (offset + moved) % every))
+    length, step = size + (closed == "both") - (closed == "none"), every or size
+    found = in_output_order(in_windows(items, keyed, length, step, (offset + moved) % step))
     expected = [(key, start - moved, start - moved + size, inside) for key, start, _, inside in found]
-    assert rows(drift.windows.sliding(size, every, offset, closed=closed), items, keyed) == expected
+    windows = drift.windows.tumbling(size, offset, closed=closed)
+    if every is not None:
+        windows = drift.windows.sliding(size, every, offset, closed=closed)
+    assert rows(windows, items, keyed) == expected
 
 
 @given(timed(), st.integers(1, 12), st.integers(1, 12), st.integers(-15, 15))
