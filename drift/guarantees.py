@@ -97,12 +97,18 @@ def _named(calls: Sequence[str]) -> str:
     return f"call {calls[0]!r} asks" if len(calls) == 1 else f"calls {', '.join(map(repr, calls))} ask"
 
 
+def gives_once(source: Any) -> bool:
+    """Whether a source says that nobody can read again what it has given."""
+    stated = getattr(source, "guarantee", None)
+    return isinstance(stated, SourceGuarantee) and stated.rereads == "not at all"
+
+
 def why_not_reread(source: Any, policy: TimePolicy) -> str:
     """Why a later run could not read the source from the start to the same effect; "" if it can."""
     stated = getattr(source, "guarantee", None)
     if not isinstance(stated, SourceGuarantee):
         return "it does not state that it can be read again"
-    return stated.because if stated.rereads == "not at all" else why_effect_differs(source, policy)
+    return stated.because if gives_once(source) else why_effect_differs(source, policy)
 
 
 def why_effect_differs(source: Any, policy: TimePolicy) -> str:

@@ -58,10 +58,12 @@ class ArrivalLog(Entries):
         super().__init__(folder / quote(name, safe=""), f"source {name!r}", on_disk=on_disk)
 
     def items(self, payloads: list[Any], at_ms: int, reader: Any) -> tuple[list[Any], PayloadError | None]:
-        """Write a batch; returns the payloads before the first that could not be written, and its error."""
+        """Write a batch, which may be empty; returns the payloads before the first that could not be written, and its
+        error.
+        """
         data, bad = self.stored(payloads)
         logged = payloads if bad is None else payloads[: bad[0]]
-        if logged:
+        if bad is None or logged:
             self.append([_ITEMS, at_ms, reader], data)
         return logged, None if bad is None else bad[1]
 

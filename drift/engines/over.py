@@ -13,25 +13,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from drift.engines.whole import WholeReader
-from drift.guarantees import SourceGuarantee
-from drift.sources.base import Ending, Positioned, Reader, SeesMore, Source
+from drift.guarantees import gives_once
+from drift.sources.base import Ending, Positioned, Reader, SeesMore
 from drift_graph.errors import SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.rereading import from_plain
 
 
-def refuse_once_only(sources: Mapping[str, Source], where: str) -> None:
+def refuse_once_only(sources: Mapping[str, Any], where: str) -> None:
     """To be called before the sources of a run that is over are opened.
 
     Raises:
         SettingsError: one of them is live, or gives what it gives once.
     """
     for name, source in sources.items():
-        stated = getattr(source, "guarantee", None)
         if source.live:
             raise _refused(where, name, "is live, so all that it gives comes later")
-        if isinstance(stated, SourceGuarantee) and stated.rereads == "not at all":
-            raise _refused(where, name, f"cannot be asked what is new ({stated.because})")
+        if gives_once(source):
+            raise _refused(where, name, f"cannot be asked what is new ({source.guarantee.because})")
 
 
 def refuse_more(name: str, reader: Reader, position: Any, where: str) -> None:

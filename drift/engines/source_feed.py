@@ -17,6 +17,7 @@ from drift.engines.observed import SourceState
 from drift.engines.over import refuse_more
 from drift.engines.settings import Settings
 from drift.engines.whole import WholeSource
+from drift.guarantees import gives_once
 from drift.machines.nodes.intake import Fed
 from drift.sources.base import (
     Acknowledging,
@@ -34,6 +35,7 @@ from drift.sources.base import (
 from drift.state.settings import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
+from drift_graph.functions import warn
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
@@ -102,6 +104,7 @@ class SourceFeed(Feed):
         self._opened: list[Source] = []
         self._readers: list[Reader] = []
         self._is_over = False  # the run that is called again had ended
+        self._unlogged: dict[int, list[Any]] = {}  # what was read behind an item that could not be logged
         machines: list[SourceMachine] = []
         try:
             for rank, source in enumerate(dataflow.sources):
@@ -318,8 +321,10 @@ class SourceFeed(Feed):
             now_ms = machine.stamp_at(now_ms) if machine.live else 0
             reader = self._readers[rank]
             next_position = reader.position() if isinstance(reader, Positioned) else None
-            payloads, unlogged = log.items(payloads, now_ms, next_position)
-            refused = unlogged or refused
+            read = payloads
+            payloads, unlogged = log.items(read, now_ms, next_position)
+            if unlogged is not None:
+                self._unlogged[rank], refused = read[len(payloads) + 1 :], unlogged
         elif payloads is None and refused is None and not self._is_complete:
             self.intake.paused.add(rank)
             return None
@@ -335,12 +340,17 @@ class SourceFeed(Feed):
             self.intake.inputs.fail(rank, refused)
         return batch
 
+    def _taking_ahead(self, rank: int) -> TakingAhead | None:
+        """The reader of a source that gives once what it may have taken and was not read."""
+        reader = self._readers[rank]
+        return reader if isinstance(reader, TakingAhead) and gives_once(self._opened[rank]) else None
+
     def _last_taken(self) -> list[Fed]:
         """Of a run that is stopped: what its sources have taken, and give once."""
         fed = []
         for rank in self.intake.readable():
-            reader, machine = self._readers[rank], self.intake.machines[rank]
-            if isinstance(reader, TakingAhead):
+            machine = self.intake.machines[rank]
+            if (reader := self._taking_ahead(rank)) is not None:
                 reader.halt()
                 while not machine.finished and (batch := self._read(rank, self.batch_items)) is not None:
                     self._announce(batch)
@@ -349,11 +359,23 @@ class SourceFeed(Feed):
 
     def _log_left(self, rank: int) -> None:
         """Log what a source has taken, gives once, and was not read: the next run has it from there."""
-        reader, log, machine = self._readers[rank], self._logs.get(rank), self.intake.machines[rank]
-        left = reader.left() if log is not None and isinstance(reader, TakingAhead) else []
-        if left and log is not None:
-            now_ms = machine.stamp_at(time.time_ns() // 1_000_000) if machine.live else 0
-            log.items(left, now_ms, None)
+        if rank in self._repeats:
+            return
+        machine, log, reader = self.intake.machines[rank], self._logs[rank], self._readers[rank]
+        batches = [self._unlogged.pop(rank, [])]
+        if (ahead := self._taking_ahead(rank)) is not None:
+            ahead.halt()
+            batches += ahead.left()
+        now_ms = machine.stamp_at(time.time_ns() // 1_000_000) if machine.live else 0
+        position = reader.position() if isinstance(reader, Positioned) else None
+        if ahead is not None and position is not None:
+            log.items([], now_ms, position)
+        for batch in batches:
+            while len(batch):
+                logged, refused = log.items(batch, now_ms, position)
+                if refused is not None:
+                    warn(f"{refused}; the run has received it and ended before it, so it is in no output")
+                batch = batch[len(logged) + 1 :]
 
     def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:
         """A batch from the log of a source, with the stamps and heartbeats that the clock decided then."""
@@ -370,10 +392,10 @@ class SourceFeed(Feed):
         with contextlib.ExitStack() as stack:
             for log in self._logs.values():
                 stack.callback(log.close)
-            for rank in self._logs:
-                stack.callback(self._log_left, rank)
             for reader in self._readers:
                 stack.callback(reader.close)
+            for rank in self._logs:
+                stack.callback(self._log_left, rank)
 
 
 def _log_of(state: Checkpoints, source: str, why: str) -> ArrivalLog:

@@ -256,6 +256,12 @@ class WholeReader:
     def seek(self, position: Any) -> None:
         self._sought = position
 
+    def halt(self) -> None:
+        """All of it was taken by the first `read`."""
+
+    def left(self) -> list[Any]:
+        return [self._rest.payloads, *(block.payloads for block in self._merged or ())]
+
     def filenos(self) -> Sequence[int]:
         return ()
 

@@ -138,13 +138,15 @@ class Pausing(Protocol):
 
 @runtime_checkable
 class TakingAhead(Protocol):
-    """A reader that takes more of what is given once than was read."""
+    """A reader that takes more than was read, of what may be given once."""
 
     def halt(self) -> None:
-        """Take no more."""
+        """Take no more; `read` returns what was taken, then None."""
 
     def left(self) -> list[Any]:
-        """What was taken and not read; called once, after `halt` or `close`."""
+        """Batches of payloads that were taken and not read; called once, after `halt`. What of it has no payload yet,
+        such as half of a line, is in the `position`.
+        """
 
 
 @runtime_checkable

@@ -131,6 +131,7 @@ class File:
         self._parts: list[bytes] = []  # read behind the last block, without a newline
         self._part_bytes = 0
         self._again = (b"", "")  # a chunk that is read again, before anything else
+        self._begins = False  # whether it is what another reader has left of a pipe
         self._last = b""  # the last bytes read of a file that somebody may write over
         self._decoder = _decoder(lines, diverts_as)
         try:
@@ -182,7 +183,9 @@ class File:
 
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""
-        return self.pipe is None or bool(select.select([self.pipe], [], [], 0)[0])
+        if self.pipe is None or self.pauses or self._begins:
+            return True
+        return bool(select.select([self.pipe], [], [], 0)[0])
 
     def fraction(self) -> float | None:
         return self._raw.tell() / self._size if self._size else None
@@ -215,7 +218,7 @@ class File:
                 data = self._behind_the_line(b"".join([*self._parts, data]), ended=ended)
             if (cut := self._cut(data)) is not None:
                 lines = b"".join([*self._parts, data[:cut]]) if self._parts else data[:cut]
-                self._parts, self._part_bytes, data = [], 0, data[cut:]
+                self._parts, self._part_bytes, data = [data[cut:]], len(data) - cut, b""
                 yield from self._pieces(lines)
             if data:
                 self._parts.append(data)
@@ -297,6 +300,7 @@ class File:
 
     def _chunk(self) -> tuple[bytes, str]:
         """The next bytes, none at the end; and the fault behind them, or ""."""
+        self._begins = False
         if any(self._again):
             again, self._again = self._again, (b"", "")
             return again
@@ -316,6 +320,8 @@ class File:
         try:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
+            if self.pipe is not None and self.pauses:
+                raise NothingYet(f"{self.name} is read no further")
             if self.pipe is not None and not self._begun:
                 self._unpack()
                 self._begun = True
@@ -397,8 +403,34 @@ class File:
             first = self.unreturned[0]
             self._known, self.lines_read, self._within = first.known, first.lines_before, first.within
         unreturned = [block.data[block.at :] for block in self.unreturned]
-        self._again = b"".join([*unreturned, *self._parts]), ""
+        self._again = b"".join([*unreturned, *self._parts, self._again[0]]), self._again[1]
         self.unreturned, self._parts, self._part_bytes = [], [], 0
+
+    def halt(self) -> None:
+        """Read no more of a pipe."""
+        self.pauses = True
+
+    def unread(self) -> dict[str, Any]:
+        """What was taken of a pipe and put back, with the number of lines before it."""
+        half, state = self._decoder.getstate() if self._decoder is not None else (b"", 0)
+        unread, decoder = self._again[0].decode("latin-1"), [half.decode("latin-1"), state]
+        return {"unread": unread, "decoder": decoder, "lines": self.lines_read, "packed": self._packed}
+
+    def begin_with(self, unread: str, decoder: tuple[str, int], lines: int, packed: str) -> None:
+        """Read what another reader has left of a pipe, before what comes.
+
+        Raises:
+            InputError: it is compressed, so what comes cannot be unpacked without what was read.
+        """
+        if packed:
+            raise InputError(
+                f"{self.name} was read in part, and is compressed ({packed}): nobody can read on within that; begin "
+                f"anew with another state, and what unpacks it before the pipe"
+            )
+        self._again, self.lines_read, self._begun = (unread.encode("latin-1"), ""), lines, True
+        self._begins = bool(unread)
+        if self._decoder is not None:
+            self._decoder.setstate((decoder[0].encode("latin-1"), decoder[1]))
 
     def start_at(self, start: Start) -> None:
         """Called before the first chunk: start there.

@@ -264,14 +264,31 @@ class _PipeReader:
     def __init__(self, open_it: Callable[[], _FileReader]) -> None:
         self._open_it = open_it
         self._reader: _FileReader | None = None
+        self._sought: Any = None
+        self._takes_more = True
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._reader is None:
+            if not self._takes_more:
+                return None
             self._reader = self._open_it()
+            if self._sought is not None:
+                self._reader.seek(self._sought)
         return self._reader.read(items_max)
 
     def position(self) -> Any:
-        return None
+        return self._sought if self._reader is None else self._reader.position()
+
+    def seek(self, position: Any) -> None:
+        self._sought = position
+
+    def halt(self) -> None:
+        self._takes_more = False
+        if self._reader is not None:
+            self._reader.halt()
+
+    def left(self) -> list[Any]:
+        return []
 
     def filenos(self) -> Sequence[int]:
         return () if self._reader is None else self._reader.filenos()
@@ -295,6 +312,8 @@ class _FileReader:
         self._behind = 0  # payloads that were returned since these lines
         self._header: list[str] | None = None  # of a CSV file, if it was known when the batch began
         self._to_skip = 0  # payloads to skip
+        self._sought: Any = None  # of a pipe, until something was returned
+        self._ended = False
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -315,15 +334,16 @@ class _FileReader:
                     raise self._position_lost() from None
                 else:
                     self._go_back()
-                    if self._file.pipe is not None:
-                        return []
                     if self._file.pauses:
                         return None
+                    if self._file.pipe is not None:
+                        return []
                 raise
             if batch is None and self._to_skip:
                 raise self._position_lost()
             if batch is None:
                 self._file.unreturned = unreturned
+                self._ended = True
                 return None
             self._batch, self._at, self._lines, self._behind, self._header = batch, 0, 0, 0, header
             skipped = min(self._to_skip, len(batch.payloads))
@@ -331,6 +351,7 @@ class _FileReader:
         at = self._at
         self._at = min(at + items_max, len(self._batch.payloads))
         payloads: list[Any] = self._batch.payloads[at : self._at]
+        self._sought = None
         return payloads
 
     def _go_back(self) -> None:
@@ -353,9 +374,21 @@ class _FileReader:
         self._file.take(lines - self._lines)
         self._lines = lines
 
+    def halt(self) -> None:
+        self._file.halt()
+
+    def left(self) -> list[Any]:
+        """All of it is in the position."""
+        return []
+
     def position(self) -> Any:
+        """Of a pipe, what was taken of it and was not returned, once it is halted, or as long as nothing was."""
         if self._file.pipe is not None:
-            return None
+            if self._file.pauses and not self._ended:
+                self._go_back()
+                unread, items = self._file.unread(), self._to_skip
+                self._sought = position_of("pipe", **unread, header=self._header, items=items)
+            return self._sought
         self._take()
         header = self._file.header if self._lines else self._header
         items = self._behind or self._to_skip
@@ -365,6 +398,13 @@ class _FileReader:
         """The position may be one within this file, of a source that followed it."""
         position = in_one_file(position)
         if position == {}:
+            return
+        if self._file.pipe is not None:
+            names = "unread", "decoder", "lines", "packed", "header", "items"
+            *unread, header, self._to_skip = position_fields(position, "pipe", self._file.name, *names)
+            self._file.begin_with(*unread)
+            self._sought, self._file.header = position, header
+            self._header = header
             return
         *start, header, items = position_fields(
             position, self._kind, self._file.name, *Start._fields, "header", "items"

@@ -19,11 +19,12 @@ from drift.sources.json_values import NoJson, Texts, Values, why_none
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.functions import warn
 from drift_graph.payloads import are_rows
 
 _WAIT_S = 0.2
 _BUFFER_BATCHES_MAX = 8
-_FETCHED_MAX = 4096
+FETCHED_MAX = 4096
 
 
 class Fetched(NamedTuple):
@@ -274,9 +275,10 @@ class LiveReader(_Polled, Buffered):
     def __init__(self, poller: Poller, decode: Decode, diverts_as: str = "") -> None:
         _Polled.__init__(self, poller, decode, diverts_as)
         Buffered.__init__(self, "drift polled source")
+        self._behind_error: list[Fetched] = []
 
     def _fill(self) -> None:
-        while not self._closed and (fetched := self._poller.fetch(_FETCHED_MAX, _WAIT_S)) is not None:
+        while not self._closed and (fetched := self._poller.fetch(FETCHED_MAX, _WAIT_S)) is not None:
             if fetched.values:
                 self._put(fetched, _BUFFER_BATCHES_MAX)
 
@@ -296,14 +298,29 @@ class LiveReader(_Polled, Buffered):
         payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
         self._poller.behind(marks[: len(payloads)])
         if error is not None:
+            self._behind_error = [Fetched(values[len(payloads) + 1 :], marks[len(payloads) + 1 :]), *self._buffered()]
             with self._changed:
-                self._buffer.clear()
                 self._closed = self._ended = True
                 self._error = error
                 self._after_taking()
             if not payloads:
                 raise error
         return payloads
+
+    def halt(self) -> None:
+        self._halted()
+
+    def left(self) -> list[Any]:
+        """A message that cannot be decoded is told of, and is in no batch."""
+        batches = []
+        for values, marks in [*self._behind_error, *self._buffered()]:
+            while len(values):
+                payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
+                batches.append(payloads)
+                if error is not None:
+                    warn(f"{error}; the run has received it and ended before it, so it is in no output")
+                values, marks = values[len(payloads) + 1 :], marks[len(payloads) + 1 :]
+        return batches
 
     def close(self) -> None:
         self._close()

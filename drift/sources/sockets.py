@@ -1,7 +1,8 @@
 """Lines over TCP.
 
 Invariant: a line is returned completely or not at all, lines of one connection in their order; at most one line and one
-receive of each connection are buffered. A run that was refused before it has read leaves the source as it was.
+receive of each connection are buffered. A run that was refused before it has read leaves the source as it was, and of
+one that ends before, the lines that were received are `left`.
 
 Why: nothing is received while lines wait to be taken, so TCP slows down a sender that is faster than the run. Nothing
 is accepted before the first `read`, and a connection that was made for a reader which did not read serves the next one.
@@ -19,6 +20,7 @@ from drift.sources.base import Reader
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.functions import warn
 
 _RECEIVE_BYTES = 1 << 16
 
@@ -177,18 +179,20 @@ class _TcpReader:
         self._served = connection is not None  # a peer has sent something, or the caller asked for this connection
         self._lines: list[Any] = []
         self._at = 0
+        self._behind_error: list[Any] = []  # lines
+        self._takes_more = True
         self._error: InputError | None = None
         if connection is not None:
             self._add(connection, connection.getpeername())
 
     def read(self, items_max: int) -> list[Any] | None:
         self._has_read = True
-        if self._at >= len(self._lines) and self._error is None:
+        if self._takes_more and self._at >= len(self._lines) and self._error is None:
             self._lines, self._at = [], 0
             self._receive()
         batch = self._lines[self._at : self._at + items_max]
         self._at += len(batch)
-        ended = self._until_closed and self._served and not self._peers
+        ended = not self._takes_more or (self._until_closed and self._served and not self._peers)
         self._wake.set(self._at < len(self._lines) or (bool(batch) and (self._error is not None or ended)))
         if not batch and self._error is not None:
             raise self._error
@@ -199,6 +203,13 @@ class _TcpReader:
             self._listener.close()
             self._listener = None
         return None
+
+    def halt(self) -> None:
+        self._takes_more = False
+
+    def left(self) -> list[Any]:
+        """A line that cannot be decoded is told of, and is in no batch."""
+        return [self._lines[self._at :], self._behind_error]
 
     def filenos(self) -> Sequence[int]:
         return (self._selector.fileno(),)
@@ -288,20 +299,18 @@ class _TcpReader:
                 self._remove(peer)
 
     def _take(self, peer: _Peer, lines: list[bytes]) -> None:
-        """Decode complete lines, up to the first bad one, or with bad ones diverted."""
+        """Decode complete lines, with bad ones diverted, or those behind the first bad one apart."""
         for line in lines:
             line = line.removesuffix(b"\r")
             try:
                 if len(line) > self._line_bytes_max:
                     self._fail(peer, self._too_long(), line[: self._line_bytes_max])
                 else:
-                    self._lines.append(line.decode())
+                    (self._lines if self._error is None else self._behind_error).append(line.decode())
                     peer.lines += 1
             except UnicodeDecodeError as error:
                 bad = line[error.start : error.end]
                 self._fail(peer, f"{bad!r} is not UTF-8 ({error.reason}); send UTF-8", line)
-            if self._error is not None:
-                return
 
     def _too_long(self) -> str:
         return (
@@ -311,9 +320,11 @@ class _TcpReader:
 
     def _fail(self, peer: _Peer, fault: str, data: bytes) -> None:
         """A bad line ends the run, or is diverted."""
-        fault = f"connection from {peer.name}, line {peer.lines + 1}: {fault}"
+        peer.lines += 1
+        fault = f"connection from {peer.name}, line {peer.lines}: {fault}"
         if self._diverts_as:
-            peer.lines += 1
             self._lines.append(diverted(self._diverts_as, fault, data))
             return
+        if self._error is not None:
+            warn(f"{fault}; the run has ended before it, so it is in no output")
         self._error = self._error or InputError(fault)

@@ -98,18 +98,11 @@ class _LiveReader(Buffered):
         return None
 
     def halt(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._joined(self._close_max_s)
+        self._halted(self._close_max_s)
         self._close_max_s = 0.0  # which was waited for
 
     def left(self) -> list[Any]:
-        with self._changed:
-            left = [*self._buffer]
-            self._buffer.clear()
-            self._after_taking()
-        return left
+        return [self._buffered()]
 
     def close(self) -> None:
         self._close()

@@ -65,7 +65,7 @@ class Buffered:
         """Start the thread, with the first `read`: a reader can be told where to begin, and one that is not read takes
         nothing.
         """
-        if self._thread.ident is None:
+        if self._thread.ident is None and not self._closed:
             self._thread.start()
 
     def _joined(self, most_s: float | None = None) -> bool:
@@ -97,6 +97,22 @@ class Buffered:
         """With the lock held, after entries were taken or the reader was closed."""
         self._wake.set(bool(self._buffer) or self._ended)
         self._changed.notify()
+
+    def _halted(self, most_s: float | None = None) -> None:
+        """Have the thread take no more, and wait for its end."""
+        with self._changed:
+            self._closed = True
+            self._ended = self._ended or self._thread.ident is None
+            self._changed.notify()
+        self._joined(most_s)
+
+    def _buffered(self) -> list[Any]:
+        """Take all entries."""
+        with self._changed:
+            entries = [*self._buffer]
+            self._buffer.clear()
+            self._after_taking()
+        return entries
 
     def _raise_at_end(self) -> None:
         """The end has been read: there is nothing to wait for, and its error is raised."""

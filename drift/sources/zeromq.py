@@ -1,16 +1,18 @@
 """Messages of a ZeroMQ socket.
 
-Invariant: all messages of the queue before a fault, or before the empty one that ends the input, are returned.
+Invariant: all messages of the queue before a fault, or before the empty one that ends the input, are returned; of a run
+that ends before, those that the socket had received are `left`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader, TakesSchema
-from drift.sources.polled import Decode, Fetched, LiveReader, Undecodable, decoder, with_schema
+from drift.sources.polled import FETCHED_MAX, Decode, Fetched, LiveReader, Undecodable, decoder, with_schema
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES
 
@@ -91,7 +93,7 @@ class ZmqPull(Diverting, TakesSchema):
         if self._runs:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
         self._runs.append("opened")
-        return LiveReader(_Queue(self, self._socket, self._until_empty), self.decode, self._diverts_as)
+        return _QueueReader(_Queue(self, self._socket, self._until_empty), self.decode, self._diverts_as)
 
     def leave(self) -> None:
         """A reader has read nothing: another may be opened."""
@@ -104,6 +106,13 @@ class ZmqPull(Diverting, TakesSchema):
 
     def __repr__(self) -> str:
         return f"zmq_pull({self.address!r})"
+
+
+class _QueueReader(LiveReader):
+    def _fill(self) -> None:
+        super()._fill()
+        if (fetched := self._poller.fetch(FETCHED_MAX, 0.0)) is not None:  # where it was halted or closed
+            self._put(fetched, sys.maxsize)
 
 
 class _Queue:
