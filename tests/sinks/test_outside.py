@@ -107,9 +107,10 @@ def test_what_a_sink_has_is_the_output_or_the_run_says_what_is_wrong(model: str,
     check(MODELS[model](choose), choose)
 
 
-def test_what_a_topic_loses_behind_the_last_acknowledgement_is_missed_at_the_end() -> None:
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_what_a_topic_loses_behind_the_last_acknowledgement_is_missed_at_the_end(is_shared: bool) -> None:
     """The law draws it too, but few of its runs get there."""
-    topic = Topic(lambda count: 0, 2, None)
+    topic = Topic(lambda count: 0, 2, None, is_shared=is_shared)
     sink = topic.sink()
     sink.open()
     sink.write(range(LENGTH), Metas(METAS), list(range(LENGTH)))
