@@ -12,19 +12,22 @@ The map knows from the two times alone that a window is gone, so no state is nee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from drift.flow.calendars import Calendar
 from drift.flow.early import InWindow, OfOneWindow, starts_around
 from drift.flow.opened import EMPTY, FlatRow, Stepped, Window, last_before
 from drift.operators import _ByValue
 from drift_graph.diverted import LATE, diverted
+from drift_graph.errors import SettingsError
 from drift_graph.functions import brief
+from drift_graph.graph import Dataflow
 from drift_graph.later import at
 from drift_graph.meta import END
 from drift_graph.moments import Ambiguous, Unit, time_from, why_no_moment
+from drift_graph.policies import EventTime, TimePolicy
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -100,12 +103,22 @@ def _keys_of(families: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 class OwnTime(_ByValue, frozen=True):
-    """A function that gives the time of an item by which it belongs to a window; the rest is as of `EventTime`."""
+    """A function that gives the time of an item by which it belongs to a window; the rest is as of `EventTime`.
+
+    Attributes:
+        sources: those whose policy says it; none where the window itself does.
+    """
 
     user_function: Callable[[Any], Any]
     zone: tzinfo | None
     ambiguous: Ambiguous
     unit: Unit | None
+    sources: tuple[str, ...]
+
+    @classmethod
+    def of(cls, policy: EventTime, sources: tuple[str, ...] = ()) -> Self:
+        """What of a policy says how a time is read."""
+        return cls(policy.time, policy.zone, policy.ambiguous, policy.unit, sources)
 
     def __call__(self, payload: Any) -> int:
         value = self.user_function(payload)
@@ -175,6 +188,27 @@ class EachByOwnTime(_ByValue, frozen=True):
                 f"a sink for such items with window(..., late='NAME')"
             )
         return words
+
+
+def check_own_times(dataflow: Dataflow, times: Mapping[str, TimePolicy]) -> None:
+    """Check that a run gives items no other time than that by which the windows that they correct know them.
+
+    Raises:
+        SettingsError: a source gets another one.
+    """
+    for each in dataflow.operators:
+        function = getattr(each, "function", None)
+        if not isinstance(function, EachByOwnTime):
+            continue
+        own = function.time
+        for name in own.sources:
+            policy = times.get(name)
+            if policy is not None and not (policy.reads_payloads and OwnTime.of(policy, own.sources) == own):
+                raise SettingsError(
+                    f"times[{name!r}] gives items of the source another time than the graph does, by which the windows "
+                    f"of step {each.step!r} (at {each.where}) with allowed= know them: write it at the source, "
+                    f"graph.source({name!r}, time=...), or say the time of these windows, window(..., time=...)"
+                )
 
 
 # The state of a window.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drift.all_engines import EngineKind, engine_kinds
+from drift.flow.corrected import check_own_times
 from drift.flow.fields import check_fields
 from drift.places import found_at
 from drift.sources.paths import ReadsFiles
@@ -39,6 +40,7 @@ def check_named(
         fields = next(getattr(each.rows, "fields", None) for each in dataflow.sources if each.name == name)
         for role, function in policy.functions.items():
             check_fields(fields, function, f"times[{name!r}] ({role}=)", caller)
+    check_own_times(dataflow, times)
 
 
 def check_names(

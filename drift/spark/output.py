@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from drift.engines.feed import taker_of_late
 from drift.engines.source_feed import SourceFeed
+from drift.flow.corrected import check_own_times
 from drift.sinks.typed import payload_arrays
 from drift.sources.arguments import as_sources
 from drift.sources.frames import FrameSource
@@ -92,7 +93,7 @@ def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping
     """Check that `sources` names all sources of the graph, and that neither argument names another.
 
     Raises:
-        SettingsError: naming the first source that is missing or unknown.
+        SettingsError: naming the first source that is missing or unknown, or has a time that its windows do not know.
     """
     for by_name in (sources, times):
         for name in by_name:
@@ -101,6 +102,7 @@ def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping
     for each in dataflow.sources:
         if each.name not in sources:
             raise SettingsError(f"no input for source {each.name!r} of graph {dataflow.name!r}; pass it in sources=")
+    check_own_times(dataflow, times)
 
 
 def _session(sources: Mapping[str, Any]) -> Any:

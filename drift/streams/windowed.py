@@ -412,18 +412,13 @@ def _own_time(stream: Stream[Any], time: Any) -> OwnTime:
         givers = stream._graph._draft.givers_of(stream._origins) or []
         policies = [each.time if isinstance(each, Source) else None for each in givers]
         found = [policy for policy in policies if policy is not None and policy.reads_payloads]
-        if not found or len(found) < len(policies) or len({*map(_read, found)}) > 1:
+        if not found or len(found) < len(policies) or len({*map(OwnTime.of, found)}) > 1:
             raise GraphError(
                 f"window(..., allowed=...) (at {where}) needs to know the time of an item by which it belongs to a "
                 f"window, and that is known right behind a source in event time only: say it, time='at'"
             )
-        return _read(found[0])
+        return OwnTime.of(found[0], tuple(each.name for each in givers))
     given = time if isinstance(time, EventTime) else EventTime(time)
     policy = policy_of_fields(given, stream._fields, "window(..., allowed=...)", where)
     assert policy.reads_payloads
-    return _read(policy)
-
-
-def _read(policy: EventTime) -> OwnTime:
-    """What of a policy says how a time is read."""
-    return OwnTime(policy.time, policy.zone, policy.ambiguous, policy.unit)
+    return OwnTime.of(policy)

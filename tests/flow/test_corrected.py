@@ -289,6 +289,25 @@ def test_moments_of_a_window_are_read_as_those_of_the_source() -> None:
     assert [row["n"] for row in flows.outputs(graph, {"rows": given_rows})] == [1, 2, 1]
 
 
+@pytest.mark.parametrize(
+    "time", [drift.EventTime("when", allowed=9), drift.EventTime("at", unit="s"), drift.ArrivalTime()]
+)
+def test_a_run_gives_a_source_no_other_time_than_its_windows_know(time: Any) -> None:
+    graph = drift.Graph("other")
+    source_of(graph).window(drift.windows.tumbling(10), allowed=100).count().sink("out")
+    given_rows = [{"at": at, "when": at + 100} for at in (1, 12, 3)]
+    with pytest.raises(
+        drift.SettingsError, match=r"times\['rows'\] gives items of the source another time than the graph"
+    ):
+        drift.run(graph, {"rows": given_rows}, times={"rows": time})
+    run = drift.run(graph, {"rows": given_rows}, times={"rows": drift.EventTime("at", lateness=20)})
+    assert [item.payload.value for item in run] == [2, 1]
+    graph = drift.Graph("said")
+    source_of(graph).window(drift.windows.tumbling(10), allowed=200, time="at").collect("at").sink("out")
+    run = drift.run(graph, {"rows": given_rows}, times={"rows": drift.EventTime("when", allowed=9)})
+    assert sorted(item.payload.value for item in run) == [(1,), (1, 3), (12,)]
+
+
 def of_two_sources() -> drift.Stream[Any]:
     graph = drift.Graph("two")
     one, other = (graph.source(name, time=drift.EventTime(name, allowed=9)) for name in ("at", "when"))
