@@ -349,8 +349,8 @@ class AlignedItem(_Opening, frozen=True):
         return self.bounds(time)[0]
 
     def end(self, state: Any, time: int) -> int:
-        """End of the open window."""
-        return self.bounds(time)[1]
+        """The first moment after the open window."""
+        return self.until(time) + 1
 
 
 class TumblingItem(AlignedItem, frozen=True):

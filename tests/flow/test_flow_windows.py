@@ -509,6 +509,22 @@ def test_early_results_come_by_number_and_by_time_and_say_so() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "windows", [drift.windows.tumbling, lambda size, **more: drift.windows.sliding(size, size, **more)]
+)
+def test_items_at_the_end_of_a_window_that_it_belongs_to_are_in_early_results(windows: Any) -> None:
+    items = [(time, time, 0) for time in (1, 9, 10, 10)]
+
+    def found(early: Any) -> list[tuple[int, int, bool]]:
+        graph = early_graph(windows(10, closed="right"), early)
+        return [(time, len(each.value), each.early) for time, each in flows.timed_outputs(graph, {"in": items}, ())]
+
+    assert found(drift.windows.every(items=1)) == [
+        (1, 1, True), (9, 2, True), (10, 3, True), (10, 4, True), (10, 4, False),
+    ]  # fmt: skip
+    assert found(drift.windows.every(time=5)) == [(4, 1, True), (9, 2, True), (10, 4, False)]
+
+
 def test_a_session_is_reported_early_from_its_own_start() -> None:
     items = [(time, time, 0) for time in (3, 5, 8, 30)]
     graph = flows.flow(
@@ -520,13 +536,14 @@ def test_a_session_is_reported_early_from_its_own_start() -> None:
     assert found == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
 
 
-BOUNDED = ("tumbling", "sliding", "apart", "both ends", "no ends", "sliding to their ends")
+BOUNDED = ("tumbling", "sliding", "apart", "both ends", "no ends", "to their ends", "sliding to their ends")
 EARLY_KINDS = {
     "tumbling": drift.windows.tumbling(9, 2),
     "sliding": drift.windows.sliding(9, 4, 1),
     "apart": drift.windows.sliding(3, 5),
     "both ends": drift.windows.tumbling(6, 1, closed="both"),
     "no ends": drift.windows.tumbling(6, 1, closed="none"),
+    "to their ends": drift.windows.tumbling(6, 1, closed="right"),
     "sliding to their ends": drift.windows.sliding(9, 4, closed="right"),
     "session": drift.windows.session(4),
     "number": drift.windows.count(5, 2),
