@@ -76,6 +76,7 @@ _SESSIONS = {
         "spark",
         "spark_acceptance",
         "spark_calls",
+        "spark_scans",
         "spark_streaming",
         "spark_values",
         "catalogue_operator",

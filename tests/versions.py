@@ -3,9 +3,10 @@
     .venv/bin/python tests/versions.py [PACKAGE ...] [--ends] [--turn N]
 
 Each version is installed into an environment of its own, above that of `make test`, so that all else is as it is there.
-Of what no connector needs (the page, pictures, signatures) it is the lowest and the newest; each of PySpark is run with
-the lowest Arrow and pandas, too. Prints a row of a Markdown table for each, and fails if tests of one failed. `--ends`:
-only the lowest and the newest.
+Of what no connector needs (the page, pictures, signatures) it is the lowest and the newest. PySpark hands its data to
+Arrow and pandas: each version of it is run with the lowest and the newest Arrow, each Arrow between with one PySpark,
+and each pandas with each PySpark. Prints a row of a Markdown table for each, and fails if tests of one failed.
+`--ends`: only the lowest and the newest.
 `--turn N`: these of one package, the N-th in turn, and of its tests those that `make test` runs, without Spark. PySpark
 has no turn: it is some hundred megabytes (`make versions-spark`).
 """
@@ -40,10 +41,7 @@ TESTS = {
         *("-k", "kafka or test_registry"),
     ],
     "psycopg": ["tests/sources/test_changes.py", "tests/sinks/test_sinks_refused.py"],
-    "pyspark": [
-        *("tests/spark/test_spark.py", "tests/spark/test_spark_frames.py", "tests/spark/test_spark_streaming.py"),
-        "tests/spark/test_spark_connect.py",
-    ],
+    "pyspark": ["tests/spark", "-k", "smoke or connect"],
 }
 #: The same of packages whose minor versions between are not run.
 ENDS = {
@@ -59,7 +57,7 @@ ENDS = {
 }
 #: Extras with which a package is installed, and what its tests need that fits it.
 WITH = {"psycopg": "binary", "confluent-kafka": "avro,json,protobuf,schemaregistry"}
-#: What a package hands its data to, so that it is run with the lowest versions of these, too.
+#: What a package hands its data to; see `grid`.
 HANDS_TO = {"pyspark": ("pyarrow", "pandas")}
 BESIDE = {"opentelemetry-api": "opentelemetry-sdk=={version}", "s3fs": "aiobotocore[boto3]"}
 TURNS = [package for package in (*TESTS, *ENDS) if package != "pyspark"]
@@ -82,19 +80,39 @@ def allowed(package: str) -> list[Version]:
     return sorted({found[0], *newest.values()} if package in TESTS else {found[0], found[-1]})
 
 
-def environment(package: str, version: Version, lowest: Sequence[str] = ()) -> Path:
-    """Makes an environment with this version, and with other packages at these; returns its interpreter."""
+def grid(package: str, versions: Sequence[Version]) -> dict[Version, list[list[str]]]:
+    """For each version of a package those of the packages that it hands its data to, one list for each run."""
+    if package not in HANDS_TO:
+        return {version: [[]] for version in versions}
+    first, second = HANDS_TO[package]
+    firsts, seconds, count = allowed(first), allowed(second), len(versions)
+    found: dict[Version, list[list[str]]] = {version: [] for version in versions}
+    for at, other in enumerate([*[firsts[0]] * count, *[firsts[-1]] * count, *firsts[1:-1]]):
+        third = seconds[(at + at // count) % len(seconds)]
+        found[versions[at % count]].append([f"{first}=={other}", f"{second}=={third}"])
+    return found
+
+
+def environment(package: str, version: Version) -> Path:
+    """Makes an environment with this version; returns its folder."""
     folder = ROOT / ".venv" / "versions" / f"{package}-{version}"
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    own = next(folder.glob("lib/python*/site-packages"))
     below = sysconfig.get_path("purelib")
-    (own / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+    (_packages(folder) / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     name = f"{package}[{WITH[package]}]" if package in WITH else package
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--target", own]
-    beside = [*lowest, *([BESIDE[package].format(version=version)] if package in BESIDE else [])]
-    subprocess.run([*pip, "--upgrade", f"{name}=={version}", *beside], check=True)
-    return folder / "bin" / "python"
+    install(folder, f"{name}=={version}", *([BESIDE[package].format(version=version)] if package in BESIDE else []))
+    return folder
+
+
+def install(folder: Path, *requirements: str) -> None:
+    """Installs into an environment, above what it has."""
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--upgrade"]
+    subprocess.run([*pip, "--target", _packages(folder), *requirements], check=True)
+
+
+def _packages(folder: Path) -> Path:
+    return next(folder.glob("lib/python*/site-packages"))
 
 
 def main() -> None:
@@ -108,27 +126,21 @@ def main() -> None:
     failed = False
     for package in packages:
         versions = allowed(package)
-        lowest = [f"{each}=={allowed(each)[0]}" for each in HANDS_TO.get(package, ())]
         chosen = [versions[0], versions[-1]] if options.ends or in_turn else versions
-        for version, others in [(version, others) for version in chosen for others in ([], lowest)[: 1 + bool(lowest)]]:
-            python = environment(package, version, others)
-            command = [
-                python,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                *(TESTS | ENDS)[package],
-                *(SHORT if in_turn and package in TESTS else []),
-            ]
-            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-            failed = failed or run.returncode != 0
-            shown = ", ".join([str(version), *others])
-            print(f"| {package} | {shown} | {run.stdout.strip().splitlines()[-1].strip('= ')} |", flush=True)
-            if run.returncode:
-                print(run.stdout[-6000:], run.stderr[-2000:], file=sys.stderr, flush=True)
-            shutil.rmtree(python.parents[1])
+        for version, runs in grid(package, chosen).items():
+            folder = environment(package, version)
+            for others in runs:
+                if others:
+                    install(folder, *others)
+                command = [folder / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+                command += [*(TESTS | ENDS)[package], *(SHORT if in_turn and package in TESTS else [])]
+                run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+                failed = failed or run.returncode != 0
+                shown = ", ".join([str(version), *others])
+                print(f"| {package} | {shown} | {run.stdout.strip().splitlines()[-1].strip('= ')} |", flush=True)
+                if run.returncode:
+                    print(run.stdout[-6000:], run.stderr[-2000:], file=sys.stderr, flush=True)
+            shutil.rmtree(folder)
     sys.exit(failed)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from drift.spark.tasks import task
 
 #: A range of numbers, the second excluded: of batches in a file, or of rows in a record.
 Partition = tuple[int, int]
+
+Of = TypeVar("Of")
 
 
 def in_partitions(count: int, tasks: int, size_max: int) -> list[Partition]:
@@ -36,18 +38,14 @@ def overlapping(extents: Iterable[tuple[Any, Any]]) -> int:
     return max(accumulate(change for _, _, change in sorted(ends)), default=0)
 
 
-def read_by_tasks(
-    spark: Any, partitions: Sequence[Partition], kernel: Callable[[Partition], Iterator[pa.RecordBatch]]
-) -> Any:
+def read_by_tasks(spark: Any, partitions: Sequence[Of], kernel: Callable[[Of], Iterator[pa.RecordBatch]]) -> Any:
     """The DataFrame of a kernel's rows for the partitions, of which there is at least one."""
     numbers = spark.range(0, len(partitions), 1, len(partitions))
     return numbers.mapInArrow(task(_read, kernel, tuple(partitions)), DDL)
 
 
 def _read(
-    kernel: Callable[[Partition], Iterator[pa.RecordBatch]],
-    partitions: Sequence[Partition],
-    batches: Iterable[pa.RecordBatch],
+    kernel: Callable[[Of], Iterator[pa.RecordBatch]], partitions: Sequence[Of], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():

@@ -21,7 +21,7 @@ from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
-from drift.spark import frames, partitions
+from drift.spark import frames, partitions, scans
 from drift.spark.added_up import adds_up, read_parts
 from drift.spark.asking import Asking, run_asking
 from drift.spark.batches import DDL, ROWS, BatchRow, record_batch, shuffled
@@ -144,15 +144,20 @@ class Prepared:
             work = replace(work, repeats="bug")
             inputs = [stored.level_0(work)]
         else:
-            inputs = [
-                frames.level_0(frame, work, reading, order, self._kernel(reading, frame, order))
-                for reading, frame, order in read
-            ]
+            inputs = [self._level_0(work, *each) for each in read]
         if spooled is not None and spool.firsts:
             inputs.append(spooled(work))
         if self._begin is not None:
             inputs.append(in_spark(self._spark, rows_of(self._begin, self._levels, work)))
         return work, inputs
+
+    def _level_0(self, work: Work, reading: frames.Reading, frame: Any, order: frames.RowOrder) -> Any:
+        """From the rows of a DataFrame to rows of batches."""
+        kernel = self._kernel(reading, frame, order)
+        scan = scans.scan_of(frame) if order == "own" else None
+        if scan is not None:
+            return scans.level_0(self._spark, scan, work, reading, kernel)
+        return frames.level_0(frame, work, reading, order, kernel)
 
     def _kernel(self, reading: frames.Reading, frame: Any, order: frames.RowOrder) -> Callable[..., Any]:
         """What tasks do with the rows of a DataFrame."""
