@@ -79,7 +79,8 @@ class EarlyItem(_Early, frozen=True):
             count, outputs = 0, (*outputs, self.result(inside, self.item.key(payload), time))
         if opened and self.early.time is not None:
             start = self.item.start(inside, time)
-            outputs = (*outputs, due(_next(start, self.early.time, time), EarlyNote(self.item.key(payload), start)))
+            moment = _next(start, self.early.time, max(time, start))
+            outputs = (*outputs, due(moment, EarlyNote(self.item.key(payload), start)))
         return (count, inside), outputs
 
     def result(self, inside: Any, key: Any, time: int) -> Window[Any, Any]:

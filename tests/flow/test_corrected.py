@@ -238,6 +238,18 @@ def test_early_results_come_before_the_first_one_only() -> None:
     ]  # fmt: skip
 
 
+def test_early_results_by_time_begin_with_the_window_where_its_first_item_comes_before() -> None:
+    graph = drift.Graph("ahead")
+    rows_of = source_of(graph).window(
+        drift.windows.tumbling(10), time="own", allowed=9, early=drift.windows.every(time=4)
+    )
+    rows_of.collect("own").sink("out")
+    found = flows.timed_outputs(graph, {"rows": [{"at": 1, "own": 41}, {"at": 45, "own": 43}]})
+    assert [(time, each.value, each.early) for time, each in found] == [
+        (43, (41,), True), (47, (41, 43), True), (49, (41, 43), False),
+    ]  # fmt: skip
+
+
 def test_windows_may_end_or_be_corrected_until_the_end_of_all_time() -> None:
     for size, results in ((2**40, [(3, 0)]), (10, [(1, 0), (2, 1), (1, 0)])):
         graph = drift.Graph("far")
