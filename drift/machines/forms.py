@@ -59,7 +59,7 @@ def forms_of(dataflow: Dataflow, rows: Collection[str] | None = None) -> dict[st
     plan, found = Plan(dataflow), dict[str, Form]()
     outputs = {plan.output_of(name): name for name in dataflow.groups}
     inside = {*plan.inside_loops(), *outputs} - {*dataflow.groups}
-    of_rows = [each.name for each in dataflow.sources if each.name in dataflow.schemas] if rows is None else rows
+    of_rows = [each.name for each in dataflow.sources if each.rows is not None] if rows is None else rows
     in_cycles = {name for component in plan.components if plan.is_cyclic(component) for name in component}
     left = [each for each in dataflow.operators if each.name not in inside]
     while left:
@@ -91,11 +91,10 @@ def _form(
     in_cycle: bool,
     rows: Collection[str],
 ) -> Form:
-    dataflow, name, carried = plan.dataflow, operator.name, {each for _, each in takes}
+    name, carried = operator.name, {each for _, each in takes}
     given: Carries = "rows" if carried == {"rows"} else "objects"
     if isinstance(operator, Source):
-        is_known = name in dataflow.schemas
-        why = "" if name in rows else "its input is no table" if is_known else "it has no schema"
+        why = "" if name in rows else "it has no schema" if operator.rows is None else "its input is no table"
         return Form(name, "source", (), "objects" if why else "rows", 0, "", why)
     if isinstance(operator, Sink):
         return Form(name, "sink", takes, given, level, "", "a part of it comes as objects" if len(carried) > 1 else "")

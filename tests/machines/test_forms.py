@@ -75,6 +75,17 @@ def test_a_step_says_since_what_it_gives_objects() -> None:
     assert forms_of(graph.build(), ())["trips"].why == "its input is no table"
 
 
+def test_a_source_that_diverts_gives_rows() -> None:
+    graph = drift.Graph("diverting")
+    policy = drift.EventTime("at", late="divert")
+    trips = graph.source("trips", schema={"n": int, "at": int}, time=policy, on_error="divert", late="late")
+    trips.window(drift.windows.tumbling(9)).rows(name="hours", n=drift.agg.sum("n")).sink("out")
+    forms = forms_of(graph.build())
+    assert {name: forms[name].gives for name in ("trips", "trips.good", "hours")} == dict.fromkeys(
+        ("trips", "trips.good", "hours"), "rows"
+    )
+
+
 @pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 def test_levels_count_the_steps_that_wait() -> None:
     graph = drift.Graph("levels")
