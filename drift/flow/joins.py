@@ -96,6 +96,11 @@ def key_of(item: tuple[int, Any, Any]) -> Any:
     return item[1]
 
 
+def payload_of(item: tuple[int, Any, Any]) -> Any:
+    """A payload without its side."""
+    return item[2]
+
+
 class PairJoin(_ByValue, frozen=True):
     """Pairs of the left item at t and the right ones in [t - before, t + after], and unmatched items.
 

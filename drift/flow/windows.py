@@ -117,6 +117,10 @@ class Windows:
         """The processes, one after the other, that these windows are lowered to."""
         raise NotImplementedError
 
+    def inside(self, read: Callable[[Any], Any]) -> Windows:
+        """These windows over items in which the payloads are that `read` gives."""
+        return self
+
     @property
     def following(self) -> Following | None:
         """What gives the window after another one; None of windows that do not stand at fixed times."""
@@ -257,6 +261,19 @@ class _Ruled(_ByValue, Windows, frozen=True):
             early_item = RuledEarly(item, early)
             return [Lowered(key, early_item, RuledEarlyEnd(early_item, _RuledEnd(item)))]
         return [Lowered(key, item, _RuledEnd(item))]
+
+    def inside(self, read: Callable[[Any], Any]) -> Windows:
+        return _Ruled(Inside(self.rule, read), self.partial)
+
+
+class Inside(_ByValue, frozen=True):
+    """A user's function of what another one gives."""
+
+    user_function: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+    def __call__(self, item: Any) -> Any:
+        return self.user_function(self.read(item))
 
 
 # Windows of time whose results a timer gives.

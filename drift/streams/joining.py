@@ -26,6 +26,7 @@ from drift.flow.joins import (
     WindowJoin,
     before_every_time,
     key_of,
+    payload_of,
     rows_of,
 )
 from drift.flow.joins import value_of as value_of_window
@@ -145,7 +146,7 @@ class Joining(Columnar[T]):
         if isinstance(within, Windows):
             step = self._name(name, "join", key)
             both = self._both(other, key, other_key, step, nulls_equal)
-            windowed: WindowedStream[Any, Any] = WindowedStream(both, key_of, within)
+            windowed: WindowedStream[Any, Any] = WindowedStream(both, key_of, within.inside(payload_of))
             pairs = windowed.aggregate(WindowJoin(how), name=step)._part(step, "pairs", value_of_window, "many")
             return self._joined_rows(pairs, names, step, how)
         before, after = (EVER, EVER) if within is None else _bounds_of(within, where)

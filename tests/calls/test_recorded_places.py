@@ -114,6 +114,7 @@ PLACES["agg.reduce.function"] = lambda s, z: drift.agg.reduce(R)
 #: What is no parameter of its own: inside of other things.
 INSIDE: dict[str, Callable[[Any, Any], Any]] = {
     "then": lambda s, z: drift.agg.count().then(R),
+    "the windows of a join": lambda s, z: s.join(z, abs, within=drift.windows.by_rule(R)),
     "several aggregates": lambda s, z: _windows(s).aggregate(n=drift.agg.count(), sum=drift.agg.sum(R)),
     "a partial function": lambda s, z: s.map(partial(R)),
     "at_end": lambda s, z: s.key_by(abs).at_end(drift.agg.collect(R)),

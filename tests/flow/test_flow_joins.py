@@ -312,6 +312,14 @@ def test_a_join_in_windows_pairs_what_is_in_one(windows: Any, size: int, both: A
     assert in_no_order(flows.timed_outputs(graph, {"a": left, "b": right})) == in_no_order(expected)
 
 
+def test_the_rule_of_windows_in_which_a_join_pairs_gets_the_payloads_of_both_sides() -> None:
+    windows = drift.windows.by_rule(lambda item: "close" if item[0] % 4 == 0 else "go on")
+    graph = flows.flow(lambda a, b: a.join(b, value, within=windows), "a", "b", time=flows.event_time())
+    inputs = {"a": [(1, 0, ""), (5, 0, "")], "b": [(time, 0, "") for time in (2, 4, 6, 8)]}
+    found = [(left[0], right[0]) for left, right in flows.outputs(graph, inputs)]
+    assert found == [(1, 2), (1, 4), (5, 6), (5, 8)]
+
+
 def test_keyed_streams_join_by_their_keys() -> None:
     with pytest.raises(
         drift.GraphError,
