@@ -11,6 +11,7 @@ cdef extern from *:
 SOURCE = DRIFT_KERNEL_SOURCE
 
 include "hash.pyx"
+include "lists.pyx"
 include "encode.pyx"
 include "arrow.pyx"
 include "metas.pyx"

@@ -625,6 +625,7 @@ def encode_blocks(list values not None, Py_ssize_t first, Py_ssize_t size, twin,
         coder.out.size = 0
         coder.seen = 0
         while at < end and at < PyList_GET_SIZE(values):
+            _fetch_ahead(values, at)
             value = values[at]
             if type(value) is not dict:
                 coder.seen |= NO_DICTS
@@ -657,7 +658,11 @@ def hash_each(values, twin, whole, plan_of, bint in_order):
     """The xxh64 of the canonical bytes of each value, eight bytes big-endian, joined."""
     cdef Encoding coder = Encoding(twin, whole, plan_of, in_order)
     cdef Buffer found = Buffer()
+    cdef Py_ssize_t at = 0
     for value in values:
+        if type(values) is list:
+            _fetch_ahead(values, at)
+            at += 1
         coder.out.size = 0
         coder.value(value)
         out_need(&found.out, 8)

@@ -20,7 +20,6 @@ cdef enum:
     _INTEGERS = 1
     _FLOATS = 2
     _OBJECTS = 3
-    _AHEAD = 8  # so many items before one its session is fetched
 
 cdef dict _FOLDS = {"count": _COUNT, "sum": _SUM, "mean": _MEAN, "min": _MIN, "max": _MAX}
 cdef array.array _DOUBLES = _python_array("d")
@@ -30,7 +29,6 @@ from libc.math cimport isnan
 
 cdef extern from *:
     bint __builtin_add_overflow(int64_t, int64_t, int64_t *) nogil
-    void __builtin_prefetch(const void *) nogil
 
 
 cdef union _Number:
@@ -435,6 +433,7 @@ def codes_of(keys):
     cdef Py_ssize_t at
     cdef object number
     for at in range(len(each)):
+        _fetch_ahead(each, at)
         number = numbers.get(each[at])
         if number is None:
             number = len(numbers)
@@ -778,8 +777,8 @@ cdef class Sessions:
 
     cdef inline void prefetch(self, int64_t cell) noexcept:
         """A session is looked at soon; of many, each would be waited for."""
-        __builtin_prefetch(&self.sessions[cell])
-        __builtin_prefetch(self.timers + cell * self.width)
+        _fetch(&self.sessions[cell])
+        _fetch(self.timers + cell * self.width)
 
     cdef int lay_out(self, Py_ssize_t room, Py_ssize_t width) except -1:
         """Have room for timers of so many cells and bytes."""

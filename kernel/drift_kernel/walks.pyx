@@ -4,18 +4,6 @@ cdef enum:
     _TUPLES_MAX = 100  # inside each other; what is deeper is asked of the twin
 
 
-cdef extern from "Python.h":
-    PyObject *_kind "Py_TYPE"(PyObject *value) noexcept
-    Py_ssize_t _references "Py_REFCNT"(PyObject *value) noexcept
-    PyObject *_of_list "PyList_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
-    Py_ssize_t _list_size "PyList_GET_SIZE"(PyObject *values) noexcept
-    PyObject *_of_tuple "PyTuple_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
-    Py_ssize_t _tuple_size "PyTuple_GET_SIZE"(PyObject *values) noexcept
-    PyObject *_of_sequence "PySequence_Fast_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept  # a list or a tuple
-    Py_ssize_t _sequence_size "PySequence_Fast_GET_SIZE"(PyObject *values) noexcept
-    bint _next_of_dict "PyDict_Next"(PyObject *rows, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
-
-
 cdef inline bint _is_scalar(PyObject *value, PyObject *kind) noexcept:
     """Whether a value is of the kinds that most values have that nobody can change."""
     return (
@@ -54,6 +42,7 @@ def are_unchangeable(list values not None, frozenset kinds not None):
     cdef Py_ssize_t at = 0
     cdef int found
     while at < _list_size(<PyObject *>values):
+        _fetch_ahead(values, at)
         found = _is_unchangeable(_of_list(<PyObject *>values, at), kinds, 0)
         if found != 1:
             return False if found == 0 else None
@@ -228,6 +217,7 @@ def called(function not None, list values not None, bint unsigned):
     cdef uint64_t word
     cdef bint fits
     while at < count and at < len(values):
+        _fetch_ahead(values, at)
         try:
             result = function(values[at])
         except BaseException as error:
@@ -258,6 +248,8 @@ def taken(list values not None, order not None):
     for at in range(places.shape[0]):
         if not 0 <= places[at] < count:
             raise IndexError(f"there are {count} values, and none at {places[at]}")
+        if at + _AHEAD < places.shape[0] and 0 <= places[at + _AHEAD] < count:
+            _fetch(_of_list(<PyObject *>values, places[at + _AHEAD]))
         made[at] = values[places[at]]
     return made
 
@@ -271,6 +263,7 @@ def called_up_to(function not None, list values not None, frozenset kinds not No
     cdef list made = []
     cdef object result
     for value in values:
+        _fetch_ahead(values, len(made))
         result = function(value)
         made.append(result)
         if _is_unchangeable(<PyObject *>result, kinds, 0) != 1:
@@ -314,6 +307,8 @@ def scan(step not None, pair_of, dict states not None, list keys not None, list 
     cdef object key, number, made, state, output
     try:
         for at in range(len(keys)):
+            _fetch_ahead(keys, at)
+            _fetch_ahead(payloads, at)
             key = keys[at]
             number = numbers.get(key)
             made = step(states.get(key, initial) if number is None else current[number], payloads[at])
