@@ -1,13 +1,18 @@
 """A topic of Kafka.
 
 Invariant: the items are the messages behind the initial offsets, each once; with `until_end` in the order of their
-timestamps and partitions, so that the same topic gives the same items in the same order.
+timestamps and partitions, so that the same topic gives the same items in the same order. A position is only taken by
+the topic that it is of.
+
+Why: a position has a hash of the last message that was returned of each partition. A topic that was deleted and begun
+anew has another one at that offset, or none yet. What retention or compaction has taken cannot be compared.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,12 +23,14 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.aligned import Aligned, Message
 from drift.sources.offsets import Offsets, Range
 from drift.sources.polled import Decode, Fetched, PolledSource, decoder
+from drift.sources.positions import LastRead, mark_of, position_lost
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 _ANSWER_MAX_S = 15.0
+_WAIT_S = 0.2
 _LOOK_S = 10.0  # from one look at the partitions to the next
 _LOOK_MAX_S = 5.0
 _PATIENCE_S = 10.0  # for a partition that is not at its end and gives nothing, while messages of others wait for it
@@ -117,6 +124,10 @@ def _ranges(consumer: Consumer, topic: str) -> dict[int, Range]:
     return {partition: _range(consumer, topic, partition) for partition in found.partitions}
 
 
+def _message(found: Any) -> Message:
+    return Message(found.timestamp()[1], found.partition(), found.offset(), found.value())
+
+
 def _range(consumer: Consumer, topic: str, partition: int) -> Range:
     from confluent_kafka import TopicPartition
 
@@ -155,7 +166,7 @@ class _Poller:
         self._offsets = offsets
         self._commits = commits
         self._released: dict[int, int] = {}
-        self.behind = offsets.behind
+        self._last: defaultdict[int, LastRead] = defaultdict(LastRead)  # message of each partition that was returned
         self._looked_s = time.monotonic()
         self._silent_s: float | None = None  # since when no broker answers
         self._begin()
@@ -185,13 +196,44 @@ class _Poller:
         except KafkaException as error:
             commits.failed(error.args[0].str())
 
+    def behind(self, marks: Sequence[Message]) -> None:
+        self._offsets.behind([(each.partition, each.offset) for each in marks])
+        for partition, last in {each.partition: each for each in marks}.items():
+            self._last[partition].note([last.timestamp, last.value])
+
     def position(self) -> Any:
-        return self._offsets.position()
+        marks = {str(partition): each.mark for partition, each in self._last.items()}
+        return {**self._offsets.position(), "marks": marks}
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended, after a live one at the present ends."""
         self._offsets.seek(position)
+        for partition, mark in position.get("marks", {}).items():  # older states have none
+            self._last[int(partition)].seek(mark)
+        self._check()
         self._begin()
+
+    def _check(self) -> None:
+        """Raises InputError: a message that was read last is another one now, or Kafka does not answer."""
+        from confluent_kafka import TopicPartition
+
+        offsets, topic = self._offsets, self._offsets.topic
+        unseen = {each: offsets.next[each] - 1 for each in self._last if offsets.has(each, offsets.next[each] - 1)}
+        self._consumer.assign([TopicPartition(topic, *each) for each in unseen.items()])
+        until_s = time.monotonic() + _ANSWER_MAX_S
+        while unseen:
+            found = self._consumer.consume(1, _WAIT_S)
+            if not found and time.monotonic() > until_s:
+                raise InputError(f"topic {topic!r} of Kafka cannot be read: no answer within {_ANSWER_MAX_S:.0f} s")
+            for message in found:
+                last = unseen.pop(message.partition() or 0, None)
+                if message.error() is None and message.offset() == last:
+                    mark = mark_of([[message.timestamp()[1], message.value()]])
+                    if mark != self._last[message.partition() or 0].mark:
+                        now = "that is another message: the topic was deleted and begun anew, or it is another one"
+                        raise position_lost(
+                            f"topic {topic!r} of Kafka", f"offset {last} of partition {message.partition()}", now
+                        )
 
     def end_anew(self) -> None:
         self._offsets.end_anew()
@@ -211,7 +253,7 @@ class _Poller:
         self._assign(self._aligned.partitions)
 
     def location(self, mark: Any) -> str:
-        return f"topic {self._offsets.topic!r}, partition {mark[0]}, offset {mark[1]}"
+        return f"topic {self._offsets.topic!r}, partition {mark.partition}, offset {mark.offset}"
 
     def close(self) -> None:
         try:
@@ -300,16 +342,14 @@ class _Poller:
             if self._live:
                 self._see_ends()
                 if len(self._ends) == 1:
-                    marks = [(each.partition(), each.offset()) for each in messages]
-                    return Fetched([each.value() for each in messages], marks)
+                    return Fetched([each.value() for each in messages], [*map(_message, messages)])
             now_s = time.monotonic()
-            read = (Message(each.timestamp()[1], each.partition(), each.offset(), each.value()) for each in messages)
-            aligned.put(read, now_s)
+            aligned.put(map(_message, messages), now_s)
             for partition, offset in at_end.items():
                 aligned.reach(partition, offset)
             taken = aligned.take(items_max, now_s)
             self._pause(aligned.full)
-        return Fetched([each.value for each in taken], [(each.partition, each.offset) for each in taken])
+        return Fetched([each.value for each in taken], taken)
 
     def _see_ends(self) -> None:
         """What librdkafka has heard of the ends of the partitions, with the messages."""

@@ -60,6 +60,11 @@ class Offsets:
         for partition, offset in dict(marks).items():  # the last of each partition
             self.next[partition] = offset + 1
 
+    def has(self, partition: int, offset: int) -> bool:
+        """Whether the partition had this offset when it was opened."""
+        found = self._found.get(partition)
+        return found is not None and found.first <= offset < found.end
+
     def added(self, partitions: Collection[int]) -> list[int]:
         """The partitions of the topic that were not there when it was opened."""
         return sorted(set(partitions) - self._found.keys())

@@ -65,6 +65,28 @@ def mark_of(payloads: Sequence[Any]) -> str:
         return ""
 
 
+class LastRead:
+    """What was read last, by which its place is known again; hashed when that is asked for."""
+
+    def __init__(self) -> None:
+        self._mark = ""
+        self._unmarked: list[Any] = []
+
+    def note(self, item: Any) -> None:
+        self._unmarked = [item]
+
+    def seek(self, mark: str) -> None:
+        """What has this mark was read last."""
+        self._mark, self._unmarked = mark, []
+
+    @property
+    def mark(self) -> str:
+        """As of `mark_of`."""
+        if self._unmarked:
+            self.seek(mark_of(self._unmarked))
+        return self._mark
+
+
 def check_mark(position: Any, payloads: Sequence[Any], what: str, number: int) -> None:
     """
     Args:

@@ -1,10 +1,12 @@
 """Rows of a query of Postgres or SQLite, in the order of a key.
 
 Invariant: each row that existed from the beginning is returned once, in the order of the key, whenever it was read; one
-with a value that Python has no type for ends the input there, or is diverted in its place.
+with a value that Python has no type for ends the input there, or is diverted in its place. A position is only taken by
+the rows that it is of.
 
 Why: the next rows are those whose key is above that of the last one, so no cursor has to stay open, and a position is a
-key. The last row is read again, so that another one with its key is detected, and refused.
+key. The last row is read again, so that another one with its key is detected, and refused. A position has a hash of it:
+where the rows were deleted and put in anew, another row has its key, or none while others are before it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from drift.sources.frames import Payload
 from drift.sources.halved import made_of
 from drift.sources.pgvalues import connected
 from drift.sources.polled import AsMade, Fetched, PolledSource, Poller, Undecodable
-from drift.sources.positions import position_fields, position_of
+from drift.sources.positions import LastRead, mark_of, position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import InputError, SettingsError
 
@@ -170,7 +172,7 @@ class _Database:
 
 
 class _Poller:
-    """The mark of a row is its key."""
+    """The mark of a row is its key, and the row, or its text where it cannot be read."""
 
     to_do = "correct it, select what can be read, or divert such rows: on_error='divert'"
 
@@ -185,43 +187,47 @@ class _Poller:
         self._fields = fields
         self._fetched: Any = None  # the key of the last row
         self._returned: Any = None
+        self._last = LastRead()  # row that was returned
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         count = min(items_max, self._rows_at_once)
-        keys, payloads = self._rows(count + 1)
-        if keys and self._fetched is not None and keys[0] == self._fetched:
-            keys, payloads = keys[1:], payloads[1:]  # that was given; another one with its key is refused
-        keys, payloads = keys[:count], payloads[:count]
-        for number, key in enumerate(keys):
+        marks, payloads = self._rows(count + 1)
+        if marks and self._fetched is not None and marks[0][0] == self._fetched:
+            marks, payloads = marks[1:], payloads[1:]  # that was given; another one with its key is refused
+        marks, payloads = marks[:count], payloads[:count]
+        for number, (key, _) in enumerate(marks):
             if type(key) not in (int, str) or (self._fetched is not None and not _above(key, self._fetched)):
                 if number:  # the next call meets it again
-                    return Fetched(payloads[:number], keys[:number])
+                    return Fetched(payloads[:number], marks[:number])
                 raise InputError(
                     f"{self.name}: a row has {key!r:.80} as its {self._key!r}, behind {self._fetched!r:.80}; a key is "
                     f"an int or a text, differs in each row, and is of one type"
                 )
             self._fetched = key
-        return Fetched(payloads, keys) if keys else None
+        return Fetched(payloads, marks) if marks else None
 
-    def _rows(self, count: int) -> tuple[list[Any], Any]:
-        """Keys and payloads of rows, which are read one by one where one of them cannot be."""
+    def _rows(self, count: int) -> tuple[list[tuple[Any, Any]], Any]:
+        """Marks and payloads of rows, which are read one by one where one of them cannot be."""
         try:
             names, rows = self._database.fetch(self._fetched, count)
         except _Unreadable:
             return self._one_by_one(count)
         at = names.index(self._key)
-        return [row[at] for row in rows], self._payloads(names, rows)
+        return [(row[at], row) for row in rows], self._payloads(names, rows)
 
-    def _one_by_one(self, count: int) -> tuple[list[Any], list[Any]]:
-        keys: list[Any] = []
+    def _one_by_one(self, count: int) -> tuple[list[tuple[Any, Any]], list[Any]]:
+        marks: list[tuple[Any, Any]] = []
         payloads: list[Any] = []
         for key in self._database.keys(self._fetched, count):
+            rows: Sequence[Any]
             try:
-                payloads += self._payloads(*self._database.row(key))[:1]  # none if it was deleted since
+                names, rows = self._database.row(key)
+                payloads += self._payloads(names, rows)[:1]  # none if it was deleted since
             except _Unreadable as error:
-                payloads.append(Undecodable(str(error), self._database.text(key)))
-            keys += [key] * (len(payloads) - len(keys))
-        return keys, payloads
+                rows = [self._database.text(key)]
+                payloads.append(Undecodable(str(error), rows[0]))
+            marks += [(key, row) for row in rows[:1]]
+        return marks, payloads
 
     def _payloads(self, names: list[str], rows: list[tuple[Any, ...]]) -> Any:
         """Payloads, as columns where there is a schema, with `Undecodable` in the place of rows that are not of it."""
@@ -245,18 +251,36 @@ class _Poller:
 
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
-            self._returned = marks[-1]
+            self._returned, row = marks[-1]
+            self._last.note(row)
 
     def position(self) -> Any:
-        """The key of the last row."""
-        return position_of("query", behind=self._returned)
+        """The key of the last row, and its hash."""
+        return position_of("query", behind=self._returned, mark=self._last.mark)
 
     def seek(self, position: Any) -> None:
-        (self._fetched,) = position_fields(position, "query", self.name, "behind")
-        self._returned = self._fetched
+        (behind,) = position_fields(position, "query", self.name, "behind")
+        self._last.seek(position.get("mark", ""))  # older states have none
+        if self._last.mark:
+            self._check(behind)
+        self._fetched = self._returned = behind
+
+    def _check(self, behind: Any) -> None:
+        """Raises InputError: the rows are others than those that were read up to this key."""
+        self._fetched, now = behind, ""
+        marks, _ = self._rows(1)
+        if marks and marks[0][0] == behind:
+            now = "" if mark_of([marks[0][1]]) == self._last.mark else "that row is another one, or was changed"
+        else:
+            self._fetched = None
+            if (first := self._database.keys(None, 1)) and not _above(first[0], behind):
+                now = f"there is no such row, and there are others before it, such as {first[0]!r:.80}"
+        if now:
+            why = "rows that are put in anew, with keys from the beginning, would not be read"
+            raise position_lost(self.name, f"the row with {self._key} {behind!r:.80}", f"{now}: {why}")
 
     def location(self, mark: Any) -> str:
-        return f"the row with {self._key} {mark!r:.80}"
+        return f"the row with {self._key} {mark[0]!r:.80}"
 
     def close(self) -> None:
         self._database.close()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.polled import Fetched, PolledSource, Undecodable, decoder
-from drift.sources.positions import mark_of, position_fields, position_lost, position_of
+from drift.sources.positions import LastRead, mark_of, position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import InputError, SettingsError
 
@@ -164,8 +164,7 @@ class _Poller:
         self._fetched = self._returned = start
         self._entries_returned = 0
         self._unreturned: deque[tuple[bytes, Any]] = deque()  # entries that were fetched, with their fields
-        self._mark = ""  # of the entry that was returned last
-        self._unmarked: tuple[bytes, Any] | None = None  # that entry, until its mark is asked for
+        self._last = LastRead()  # entry that was returned
         self._removals = removals
         self._added = self._present_added = added  # how many entries were ever added, up to the end
         self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched
@@ -220,7 +219,8 @@ class _Poller:
             self._returned = marks[-1]
             self._entries_returned += len(marks)
             for _ in marks:
-                self._unmarked = self._unreturned.popleft()
+                name, fields = self._unreturned.popleft()
+            self._last.note([name, *fields.items()])
 
     def _passed(self) -> int | None:
         """How many entries were ever added up to the last that was returned; None where that is not known."""
@@ -240,10 +240,8 @@ class _Poller:
         return None if passed is None or added is None else (max(added - passed, 0), "{item}")
 
     def position(self) -> Any:
-        end, passed = self._lasting_end, self._passed()
-        if self._unmarked is not None:
-            self._mark, self._unmarked = _mark_of(self._unmarked), None
-        return position_of("redis", behind=self._returned, end=end, passed=passed, added=self._added, mark=self._mark)
+        end, passed, mark = self._lasting_end, self._passed(), self._last.mark
+        return position_of("redis", behind=self._returned, end=end, passed=passed, added=self._added, mark=mark)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended; one that did not end, where the stream ends now."""
@@ -268,7 +266,7 @@ class _Poller:
             raise self._lost(behind, _begun_anew(info, known))
         if position.get("mark") and (other := _another(info, behind, position, here)):
             raise self._lost(behind, f"it is another, deleted and begun anew: {other}")
-        self._mark = position.get("mark", "")
+        self._last.seek(position.get("mark", ""))
         self._removals.passed = position.get("passed")  # older states have none
         self._reached = self._removals.passed, 0
         self._fetched = self._returned = behind
@@ -302,7 +300,8 @@ def _another(info: dict[str, Any], behind: str, position: Any, here: Sequence[tu
         here: the entry that has that ID now, if there is one.
     """
     if here:
-        return "" if _mark_of(here[0]) == position["mark"] else f"entry {behind} has other fields"
+        name, fields = here[0]
+        return "" if mark_of([[name, *fields.items()]]) == position["mark"] else f"entry {behind} has other fields"
     first, passed = info.get("recorded-first-entry-id"), position.get("passed")
     if not info.get("length") or first is None:
         return ""
@@ -312,11 +311,6 @@ def _another(info: dict[str, Any], behind: str, position: Any, here: Sequence[tu
     if passed is not None and info["length"] > (since := info["entries-added"] - passed):
         return f"it has {info['length']:,} entries behind that, and {since:,} could have been added since"
     return ""
-
-
-def _mark_of(entry: tuple[bytes, Any]) -> str:
-    name, fields = entry
-    return mark_of([[name, *fields.items()]])
 
 
 def _number(entry: str) -> tuple[int, int]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import deltalake
 import psycopg
+import pyarrow as pa
 import pytest
 import redis as redis_client
+from lakes import Delta, Iceberg
 from waiting import wait_until
 
 import drift
@@ -156,3 +162,139 @@ def test_offsets_of_a_live_reading_have_no_end_and_those_of_another_keep_it() ->
         more = Offsets("t", {0: Range(0, 9), 1: Range(0, 5)}, "earliest")
         more.seek(position)
         assert more.ends[1] == end  # of a partition that was added
+
+
+class Place(NamedTuple):
+    """What is read up to its present end.
+
+    Attributes:
+        source: of it.
+        fill: delete what is there, and put these numbers there, from the first place on.
+        add: numbers.
+        trim: delete so many of the oldest.
+    """
+
+    source: Callable[[], Any]
+    fill: Callable[[Sequence[int]], object]
+    add: Callable[[Sequence[int]], object]
+    trim: Callable[[int], object] | None
+
+
+class Topic:
+    """A name of topics, of which one is deleted where the next is begun: the mock has no such request."""
+
+    def __init__(self, kafka: Any) -> None:
+        self.kafka, self.name = kafka, ""
+
+    def fill(self, more: Sequence[int]) -> None:
+        self.name = self.kafka.topic(f"anew_{next(numbers)}")
+        self.add(more)
+
+    def add(self, more: Sequence[int]) -> None:
+        for n in more:
+            self.kafka.send(self.name, {n % 2: [str(n).encode()]})
+
+    def source(self) -> Any:
+        return sources.kafka(self.kafka.servers, self.name, decode="json", until_end=True)
+
+
+def table_of(run: Callable[[str], object], source: Callable[[], Any]) -> Place:
+    def add(more: Sequence[int]) -> None:
+        for n in more:
+            run(f"insert into anew select coalesce(max(id), 0) + 1, {n} from anew")
+
+    def fill(more: Sequence[int]) -> None:
+        run("drop table if exists anew")
+        run("create table anew (id int primary key, n int)")
+        add(more)
+
+    return Place(source, fill, add, lambda most: run(f"delete from anew where id <= {most}"))
+
+
+def lake_of(lake: Any, drop: Callable[[], object]) -> Place:
+    def add(more: Sequence[int]) -> None:
+        if lake.library == "deltalake":
+            deltalake.write_deltalake(str(lake.folder), pa.table({"n": more}), mode="append")
+        else:
+            lake.table().append(pa.table({"n": more}))
+
+    def fill(more: Sequence[int]) -> None:
+        drop()
+        if lake.library == "deltalake":
+            add(more)
+        else:
+            lake.created(pa.table({"n": more}))
+
+    return Place(lake.source, fill, add, None)
+
+
+@pytest.fixture(params=["redis", "kafka", "sqlite", "postgres", "delta", "iceberg"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    name = f"anew_{next(numbers)}"
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        with redis_client.Redis.from_url(url) as client:
+
+            def add(more: Sequence[int]) -> None:
+                for n in more:
+                    client.xadd(name, {"payload": str(n)}, id=f"{client.xlen(name) + 1}-{n}")
+
+            yield Place(
+                lambda: sources.redis(url, name, decode="json", until_end=True),
+                lambda more: (client.delete(name), add(more)),
+                add,
+                None,
+            )
+    elif request.param == "kafka":
+        topic = Topic(request.getfixturevalue("kafka"))
+        yield Place(topic.source, topic.fill, topic.add, None)
+    elif request.param == "sqlite":
+        path = str(tmp_path / "anew.db")
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            yield table_of(connection.execute, lambda: sources.sqlite(path, "anew", key="id"))
+    elif request.param == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        with psycopg.connect(url, autocommit=True) as connection:
+            yield table_of(
+                lambda sql: connection.execute(sql.encode()), lambda: sources.postgres(url, "anew", key="id")
+            )
+            connection.execute("drop table anew")
+    elif request.param == "delta":
+        yield lake_of(Delta(tmp_path / "lake"), lambda: shutil.rmtree(tmp_path / "lake", ignore_errors=True))
+    else:
+        lake = Iceberg(tmp_path)
+        yield lake_of(lake, lambda: (tmp_path / "catalog.db").unlink(missing_ok=True))
+
+
+def rest_of(place: Place, state: Path) -> list[int]:
+    made = drift.Graph("anew")
+    made.source("s").map(lambda payload: payload["n"] if isinstance(payload, dict) else payload).sink("out")
+    return [item.payload for item in drift.run(made, {"s": place.source()}, state=state, complete=False)]
+
+
+@pytest.mark.parametrize("anew", [range(100, 103), range(100, 106), range(100, 112)], ids=["fewer", "as many", "more"])
+def test_what_was_deleted_and_begun_anew_under_its_name_is_refused(
+    place: Place, anew: Sequence[int], tmp_path: Path
+) -> None:
+    place.fill(range(4))
+    got = rest_of(place, tmp_path / "state")
+    place.add([4, 5])
+    got += rest_of(place, tmp_path / "state")
+    assert sorted(got) == [*range(6)]
+    place.fill(anew)
+    for _ in range(2):  # nothing was read
+        with pytest.raises(drift.InputError, match=r"when the state of this run was saved, and now .*; bring back"):
+            rest_of(place, tmp_path / "state")
+
+
+def test_what_was_read_may_be_deleted_from_a_table(tmp_path: Path, place: Place) -> None:
+    if place.trim is None:
+        return
+    place.fill(range(6))
+    assert rest_of(place, tmp_path / "state") == [*range(6)]
+    place.trim(3)
+    place.add([6])
+    assert rest_of(place, tmp_path / "state") == [6]
+    place.add([7])
+    place.trim(7)
+    assert rest_of(place, tmp_path / "state") == [7]
