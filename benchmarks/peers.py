@@ -73,7 +73,7 @@ def plain_maps(numbers: range) -> list[int]:
     made = []
     for number in numbers:
         result = workloads.minus(workloads.twice(workloads.plus(number)))
-        if workloads.flip(result) % 2:
+        if is_odd(result):
             made.append(result)
     return made
 
