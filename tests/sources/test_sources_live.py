@@ -116,9 +116,10 @@ def test_what_a_live_iterable_has_given_is_in_the_output_of_runs_that_are_stoppe
 ) -> None:
     graph = drift.Graph("stopped")
     graph.source("s").sink("out")
-    taken, got = 0, list[int]()
+    queue, got = Queue(3000), list[int]()
     for stop_after in (5, 70, 0):  # a run may have read all of it before it is stopped
-        queue = Queue(3000, taken)
+        if queue.taken == queue.count:
+            queue = Queue(3000, 3000)  # one that has ended is refused
         live = sources.live(queue, buffer_items_max=300, close_max_s=HANG_S)
         kept: dict[str, Any] = {"state": tmp_path / "state", "complete": False} if has_state else {}
         run = drift.run(graph, {"s": live}, engine=engine, batch_items=10, **kept)
@@ -126,8 +127,7 @@ def test_what_a_live_iterable_has_given_is_in_the_output_of_runs_that_are_stoppe
             got.append(item.payload)
             if number == stop_after:
                 run.stop()
-        taken = queue.taken
-        assert has_state or got == list(range(taken))
+        assert has_state or got == list(range(queue.taken))
     assert got == list(range(3000))
 
 
