@@ -366,9 +366,12 @@ class SourceFeed(Feed):
         if (ahead := self._taking_ahead(rank)) is not None:
             ahead.halt()
             batches += ahead.left()
-        now_ms = machine.stamp_at(time.time_ns() // 1_000_000) if machine.live else 0
         position = reader.position() if isinstance(reader, Positioned) else None
-        if ahead is not None and position is not None:
+        has_moved = ahead is not None and position is not None
+        if not has_moved and not any(map(len, batches)):
+            return
+        now_ms = machine.stamp_at(time.time_ns() // 1_000_000) if machine.live else 0
+        if has_moved:
             log.items([], now_ms, position)
         for batch in batches:
             while len(batch):

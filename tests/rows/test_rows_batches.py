@@ -22,11 +22,11 @@ ROWS = [{"key": "abc"[n % 3], "n": n} for n in range(40)]
 @pytest.mark.parametrize(
     ("in_columns", "given", "expected", "engine"),
     [
-        (True, {}, 16 * 4096, {}),
+        (True, {}, 32 * 4096, {}),
         (False, {}, 4096, {}),
         (True, {"batch_items": 7}, 7, {}),
         (False, {"batch_items": 7}, 7, {}),
-        (True, {}, 16 * 4096, {"engine": "zeromq", "workers": 2}),
+        (True, {}, 32 * 4096, {"engine": "zeromq", "workers": 2}),
     ],
 )
 def test_rows_in_columns_come_more_at_once_unless_a_run_says_how_many(
