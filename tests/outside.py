@@ -22,7 +22,7 @@ from drift.sinks.delivering import DeliveringSink, End
 from drift.sinks.kafka import producer_settings
 from drift.sinks.lines import as_json
 from drift.sinks.refused import put_or_set_apart
-from drift.sinks.resuming import AppendingSink, Last
+from drift.sinks.resuming import Last, ResumingSink
 from drift.state.backend import Away, Changes, Expected, older_error
 from drift_graph.errors import SinkError, StorageError
 from drift_graph.metas import Metas
@@ -139,7 +139,7 @@ class Rows:
         return found
 
 
-class RowsSink(AppendingSink):
+class RowsSink(ResumingSink):
     calls_again = True
 
     def __init__(self, far: Rows) -> None:

@@ -13,13 +13,12 @@ from drift.sinks.lines import jsonl, stdout
 from drift.sinks.parquet import parquet
 from drift.sinks.postgres import postgres
 from drift.sinks.redis import redis
-from drift.sinks.resuming import AppendingSink, Found, Last, ResumingSink
+from drift.sinks.resuming import Found, Last, ResumingSink
 from drift.sinks.sqlite import sqlite
 from drift_graph.called import called_in as _called_in
 from drift_graph.called import no_attribute as _no_attribute
 
 __all__ = [
-    "AppendingSink",
     "Found",
     "Last",
     "ResumingSink",

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from drift.sinks.resuming import Last, Resuming, as_committed, from_committed, refuse_existing
+from drift.sinks.resuming import Last, Resuming, ResumingSink, as_committed, from_committed, refuse_existing
 from drift_graph.errors import SinkError
 from drift_graph.functions import name_of
 from drift_graph.metas import Metas
@@ -58,8 +58,7 @@ class Delivery(Resuming):
     """
 
     def __init__(self, name: str, end: End, *, beside_others: bool) -> None:
-        super().__init__(name)
-        self.begin(end.last)
+        super().__init__(name, end.last)
         self._begun = end.offset
         self._beside_others = beside_others
         self._waiting: dict[int, Last] = {}  # by the offset that each is to have; the last item of each call
@@ -121,8 +120,8 @@ class Delivery(Resuming):
         return not self._waiting
 
 
-class DeliveringSink:
-    """The logic of a sink that is acknowledged later; see `drift.sinks.base.Committing`.
+class DeliveringSink(ResumingSink):
+    """A sink that is acknowledged later, in each partition by itself.
 
     A subclass opens its target (`_open`), sends (`_send`), serves acknowledgements (`_serve`, which calls
     `_acknowledge` and `_fail`), drops what is on its way (`_drop`), and closes (`_end`).
@@ -146,13 +145,11 @@ class DeliveringSink:
         *,
         beside_others: bool = False,
     ) -> None:
-        self._target = target
+        super().__init__(target, resume)
         self._encode = encode
         self._key = key
-        self._resume = resume
         self._patience_s = patience_s
         self._beside_others = beside_others
-        self._checkpoint: tuple[int, Any] | None = None
         self._is_open = False
         self._reset()
 
@@ -214,41 +211,32 @@ class DeliveringSink:
     def _now_s(self) -> float:
         raise NotImplementedError
 
-    def open(self) -> None:
+    def _begin_resuming(self, resume: str) -> Sequence[Resuming]:
         self._reset()
         ends = self._open()
         self._is_open = True
         self._progress_s = self._now_s()
-        if self._resume == "error" and self._checkpoint is None:
+        if resume == "error":
             refuse_existing(self._target, [end.last for end in ends if end.last])
-        for end in ends:
-            if self._key is not None and end.meant[1] not in (None, len(ends)):
-                raise SinkError(self._other_partitions(end.meant[1], len(ends)))
+        counts = [end.meant[1] for end in ends if self._key is not None]
+        if self._checkpoint is not None:
+            counts.append(len(from_committed(self._target, self._checkpoint[1])))
+        for then in counts:
+            if then not in (None, len(ends)):
+                raise SinkError(
+                    f"{self._target} had {then} partitions when it was written, and now it has {len(ends)}: keys would "
+                    f"go elsewhere; begin anew with another topic"
+                )
         names = [f"partition {index} of {self._target}" for index in range(len(ends))]
         others = self._beside_others
         self._deliveries = [Delivery(name, end, beside_others=others) for name, end in zip(names, ends)]
-        if self._checkpoint is not None:
-            position, committed = self._checkpoint
-            lasts = from_committed(self._target, committed)
-            if len(lasts) != len(ends):
-                raise SinkError(self._other_partitions(len(lasts), len(ends)))
-            for delivery, last in zip(self._deliveries, lasts):
-                delivery.resume_at(position, last)
-
-    def _other_partitions(self, then: int | None, now: int) -> str:
-        return (
-            f"{self._target} had {then} partitions when it was written, and now it has {now}: keys would go elsewhere; "
-            f"begin anew with another topic"
-        )
-
-    def resume_at(self, position: int, committed: Any) -> None:
-        self._checkpoint = position, committed
+        return self._deliveries
 
     def commit(self) -> dict[str, Any]:
         """Waits until everything is acknowledged."""
         self._wait()
         if self._beside_others:
-            self._check_ends()
+            self._check_end()
         return as_committed([each.stored for each in self._deliveries])
 
     def committed_position(self) -> int | None:
@@ -279,18 +267,11 @@ class DeliveringSink:
                 )
         self._pump(0.0, hurry=False)
 
-    @property
-    def has_more_stored(self) -> bool:
-        """Whether an earlier run has written more than this one so far."""
-        return any(delivery.has_more_stored for delivery in self._deliveries)
-
     def complete(self) -> None:
         self._wait()
-        for delivery in self._deliveries:
-            delivery.complete()
-        self._check_ends()
+        super().complete()
 
-    def _check_ends(self) -> None:
+    def _check_end(self) -> None:
         for delivery, offset in zip(self._deliveries, self._offsets_at_end(), strict=True):
             delivery.check_end(offset)
 

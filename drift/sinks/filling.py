@@ -7,16 +7,17 @@ run has left it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from drift.fields import check_names
+from drift.sinks.resuming import Last, Resuming, ResumingSink
 from drift_graph.errors import SettingsError
 from drift_graph.metas import Metas
 from drift_graph.moments import Span, span_from
 from drift_graph.sizes import about_bytes, bytes_in
 
 if TYPE_CHECKING:
-    from drift.sinks.resuming import Last
     from drift.sinks.typed import Gathered
 
 _MEASURED_BYTES = 1 << 14  # smaller files have little but what any file has
@@ -93,18 +94,32 @@ class Filling:
         return time.monotonic()
 
 
-class Gathering:
-    """A sink that gathers items, and writes them (`_flush`) once a limit is reached or it is time."""
+class GatheringSink(ResumingSink):
+    """A sink that gathers items, and writes them (`_flush`) once a limit is reached or it is time.
 
-    _last: Last | None  # the last durable item
+    Args:
+        path: of what is written to.
+        columns: names of the fields, or their types by name; None for those of the payloads.
+    """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self, path: str, columns: Sequence[str] | Mapping[str, Any] | None, limits: Limits, resume: str
+    ) -> None:
+        super().__init__(path, resume)
+        check_names(columns)
+        self._path = path
+        self._columns = columns
         self._filling = Filling(limits)
         self._items: Gathered | None = None  # that are not written yet
 
     def _flush(self) -> None:
         """Write all that is gathered."""
         raise NotImplementedError
+
+    def _begin_resuming(self, resume: str) -> Sequence[Resuming]:
+        self._items = None
+        self._filling.clear()
+        return super()._begin_resuming(resume)
 
     def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         if self._items is None:

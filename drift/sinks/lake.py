@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drift.fields import check_names
-from drift.sinks.filling import Gathering, Limits
+from drift.sinks.filling import GatheringSink, Limits
 from drift.sinks.part_files import with_names
-from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
+from drift.sinks.resuming import Found, Last, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from drift.sinks.typed import Gathered
 
 
-class LakeSink(Gathering, AppendingSink):
+class LakeSink(GatheringSink):
     """A sink that gathers items and appends them to a table, in one commit with the position of the last.
 
     A subclass finds the table (`_find_table`), appends to it (`_append_table`), and says what it has.
@@ -42,11 +41,7 @@ class LakeSink(Gathering, AppendingSink):
         merge_schema: bool,
         resume: str,
     ) -> None:
-        AppendingSink.__init__(self, path, resume)
-        Gathering.__init__(self, limits)
-        self._path = path
-        check_names(columns)
-        self._columns = columns
+        super().__init__(path, columns, limits, resume)
         self._by = partition_by
         self._merge_schema = merge_schema
         self._table: Any = None  # once there is one
@@ -85,8 +80,6 @@ class LakeSink(Gathering, AppendingSink):
         raise NotImplementedError
 
     def begin(self, resume: str) -> Last | None:
-        self._items = None
-        self._filling.clear()
         self._overwrites = False
         with self._looking(Exception):
             self._find_table()
@@ -151,8 +144,7 @@ class LakeSink(Gathering, AppendingSink):
             return
         items, self._items = self._items, None
         self._filling.clear()
-        if (found := self.find_end()) != self._last:
-            raise self._moved(found)
+        self._check_end()
         first, last = items.first, Last(items.end, items.last)
         with self._taking([first, last.position], Exception):
             rows = self._typed(items)

@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.fields import check_names
 from drift.guarantees import SinkGuarantee
 from drift.places import storage_of
-from drift.sinks.filling import Gathering, Limits, limits_of
-from drift.sinks.part_files import Parts, check_columns, file_name
-from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, from_committed, refuse_existing
+from drift.sinks.filling import GatheringSink, Limits, limits_of
+from drift.sinks.part_files import Parts, check_columns, file_name, in_order
+from drift.sinks.resuming import Found, Last, check_resume, from_committed, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError
 from drift_graph.moments import Span
@@ -90,19 +89,15 @@ def parquet(
     return ParquetSink(Parts(storage, named, by), columns, limits, resume)
 
 
-class ParquetSink(Gathering, ResumingSink):
+class ParquetSink(GatheringSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the name of each part has the positions in it")
 
     def __init__(
         self, parts: Parts, columns: Sequence[str] | Mapping[str, Any] | None, limits: Limits, resume: str
     ) -> None:
-        ResumingSink.__init__(self, parts.path, resume)
-        Gathering.__init__(self, limits)
+        super().__init__(parts.path, columns, limits, resume)
         self._parts = parts
-        self._path = parts.path
         self.writes_to = f"{parts.path}/*.parquet"
-        check_names(columns)
-        self._columns = columns
         self._waiting: dict[str, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
@@ -110,7 +105,6 @@ class ParquetSink(Gathering, ResumingSink):
 
     def begin(self, resume: str) -> Last | None:
         self._waiting = {}
-        self._filling.clear()
         try:
             self._parts.open()
             parts, waiting = self._files(_PART), self._files(_WAITING)
@@ -171,24 +165,13 @@ class ParquetSink(Gathering, ResumingSink):
         if self._items:
             count = len(self._items)
             self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
-        names = [*self._check_there(), *self._waiting]
-        files = {name: self._hashes.get(name) or self._parts.hash(name) for name in names}
-        self._hashes = files
-        return {**super().commit(), "files": files, "waiting": dict(self._waiting)}
+        committed, names = super().commit(), [*in_order(self._written), *self._waiting]
+        self._hashes = {name: self._hashes.get(name) or self._parts.hash(name) for name in names}
+        return {**committed, "files": self._hashes, "waiting": dict(self._waiting)}
 
-    def complete(self) -> None:
-        """Raises SinkError: more is stored than this run produced, or less than it has written."""
-        super().complete()
-        self._check_there()
-
-    def _check_there(self) -> list[str]:
-        """The files of parts. A checkpoint may not have what is gone, for no run could resume from it.
-
-        Raises:
-            SinkError: one is gone; or another run has written some, where it can.
-        """
-        files = self._files(_PART)
-        there = set(files)
+    def find_end(self) -> Last | None:
+        """Raises SinkError: a file of a part is gone; or another run has written some, where it can."""
+        there = set(self._files(_PART))
         others = there - self._written
         if others and not self._parts.locks:
             raise SinkError(f"another run has written {min(others)} in {self._path}; give each its own folder")
@@ -199,12 +182,11 @@ class ParquetSink(Gathering, ResumingSink):
                 f"from older data, or somebody took it away; bring it back, or start anew, with another state if there "
                 f"is one, and resume='replace' (--on-existing replace)"
             )
-        return files
+        return self._last
 
-    def open(self) -> None:
-        super().open()
-        if self._checkpoint is not None:
-            self._hashes = dict(self._checkpoint[1]["files"])
+    def restore(self, committed: dict[str, Any]) -> None:
+        super().restore(committed)
+        self._hashes = dict(committed["files"])
 
     def compare(self, committed: Any) -> str:
         """If a part has the items of a hidden file now, the checksums of its pages are checked."""

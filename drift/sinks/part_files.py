@@ -156,8 +156,7 @@ class Parts:
         """
         names = self._storage.all_in(self.path)
         inside = [each for each in names if all("=" in part and part[0] not in "._" for part in each.split("/")[:-1])]
-        found = [(file_name(name), name) for name in inside]
-        return [name for file, name in sorted(found) if pattern.fullmatch(file)]
+        return in_order(name for name in inside if pattern.fullmatch(file_name(name)))
 
     def check(self, names: Iterable[str]) -> None:
         """Raises SinkError: these files have other partitions than those that are to be written."""
@@ -193,6 +192,11 @@ class Parts:
             min_rows_per_group=_GROUP_ROWS,
             max_rows_per_group=_GROUP_ROWS,
         )
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Files in the order of their positions, those of one part in that of their partitions."""
+    return sorted(names, key=lambda name: (file_name(name), name))
 
 
 def file_name(name: str) -> str:

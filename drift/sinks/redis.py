@@ -17,7 +17,7 @@ import msgspec
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import as_json
-from drift.sinks.resuming import AppendingSink, Found, Last, check_resume, refuse_existing
+from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, refuse_existing
 from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import time_of
@@ -87,7 +87,7 @@ def redis(
     return RedisSink(url, stream, maxlen, resume)
 
 
-class RedisSink(AppendingSink):
+class RedisSink(ResumingSink):
     calls_again: ClassVar = True
     guarantee: ClassVar = SinkGuarantee("exactly once", "the ID of an entry is its position")
 

@@ -43,27 +43,23 @@ class Found(NamedTuple):
 
 
 class Resuming:
-    """Where a sink goes on. `target`: what is written to, for errors."""
+    """Where a sink goes on, in one part of its target.
 
-    def __init__(self, target: str) -> None:
+    Args:
+        target: what is written to, for errors.
+        before: the last item that earlier runs have written.
+        found: of the items that are produced again those that are there; None: that is not known.
+    """
+
+    def __init__(self, target: str, before: Last | None, found: Found | None = None) -> None:
         self._target = target
-        self._before: Last | None = None
-        self._reached = True
-        self._found: Found | None = None
+        self._before = before
+        self._reached = before is None
+        self._found = found
         self._passed = 0  # items that are to be stored already, from the first that was found on
 
-    def begin(self, before: Last | None, found: Found | None = None) -> None:
-        """Set what earlier runs have written.
-
-        Args:
-            found: of the items that are produced again those that are there; None: that is not known.
-        """
-        self._before, self._reached = before, before is None
-        self._found, self._passed = found, 0
-
     def resume_at(self, position: int, committed: Last | None) -> None:
-        """After `begin`: nothing below a position is produced again, and this was the last item stored as of the
-        checkpoint.
+        """Nothing below a position is produced again, and this was the last item stored as of the checkpoint.
 
         Raises:
             SinkBehind: less is stored now.
@@ -150,15 +146,22 @@ class ResumingSink:
     6
 
     A subclass opens its target (`begin`), stores items together with their position (`store`), and closes it
-    (`end`).
+    (`end`). Where others may write to the target too, it has in place of `store` one transaction that appends if the
+    target ends where this run has left it (`append`), and looks at the end (`find_end`): where it ends elsewhere (a
+    server came back with older data, a file was replaced), nothing is appended, and no checkpoint is taken.
 
     Args:
         target: what is written to, for errors.
         resume: what to do if runs have written before; a run that resumes from a checkpoint always continues.
         rows: makes rows of items, if they are written as rows.
+
+    Attributes:
+        calls_again: whether the client calls `append` again by itself where an answer is lost, so that what was to be
+            appended may be there already.
     """
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position of the last item is stored with the items")
+    calls_again: ClassVar[bool] = False
 
     def __init__(self, target: str, resume: str, rows: RowMaker | None = None) -> None:
         self._target = target
@@ -166,7 +169,7 @@ class ResumingSink:
         self._rows_of_items = rows
         self._checkpoint: tuple[int, Any] | None = None
         self._last: Last | None = None
-        self._resuming = Resuming(target)
+        self._resuming: Sequence[Resuming] = ()
 
     def begin(self, resume: str) -> Last | None:
         """Open the target; returns the last stored item.
@@ -176,9 +179,26 @@ class ResumingSink:
         """
         raise NotImplementedError
 
+    def append(self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
+        """Append items, at least one, if the last one is `left`, in one transaction; returns the one found there."""
+        raise NotImplementedError
+
+    def find_end(self) -> Last | None:
+        """The last item that the target has now, as far as somebody else may have changed it."""
+        return self._last
+
     def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         """Store items, at least one, and their last position atomically; returns the last durable item."""
-        raise NotImplementedError
+        found = self.append(self._last, positions, metas, payloads)
+        if found != self._last:
+            stored = self._stored_of(found, positions, metas)  # an attempt whose answer was lost
+            self._last = found
+            positions, metas, payloads = positions[stored:], metas[stored:], payloads[stored:]
+            if not positions:
+                return found
+            if (again := self.append(found, positions, metas, payloads)) != found:
+                raise self._moved(again)
+        return Last(positions[-1], metas[-1])
 
     def end(self) -> None:
         """Close the target, whether it was opened or not."""
@@ -209,35 +229,56 @@ class ResumingSink:
         self._checkpoint = position, committed
 
     def open(self) -> None:
-        self._last = self.begin(self._resume if self._checkpoint is None else "continue")
-        self._resuming.begin(self._last, None if self._last is None else self._found_again(self._last))
+        self._resuming = self._begin_resuming(self._resume if self._checkpoint is None else "continue")
         if self._checkpoint is not None:
             position, committed = self._checkpoint
-            self._resuming.resume_at(position, *from_committed(self._target, committed))
-            if self._rows_of_items is not None and committed.get("columns") is not None:
-                self._rows_of_items.names = committed["columns"]
+            for part, last in zip(self._resuming, from_committed(self._target, committed), strict=True):
+                part.resume_at(position, last)
+            self.restore(committed)
+
+    def _begin_resuming(self, resume: str) -> Sequence[Resuming]:
+        """Open the target; returns where the sink goes on in each part of it."""
+        self._last = self.begin(resume)
+        return [Resuming(self._target, self._last, None if self._last is None else self._found_again(self._last))]
+
+    def restore(self, committed: dict[str, Any]) -> None:
+        """Set what else `commit` had returned as of the checkpoint that the run resumes from."""
+        if self._rows_of_items is not None and committed.get("columns") is not None:
+            self._rows_of_items.names = committed["columns"]
 
     def committed_position(self) -> int | None:
         """Of the last item that is stored; None before the first."""
         return None if self._last is None else self._last.position
 
     def commit(self) -> dict[str, Any]:
-        """What is written is durable already, unless a subclass says otherwise."""
+        """What is written is durable already, unless a subclass says otherwise.
+
+        A checkpoint may not have what the target has lost since, for no run could resume from it.
+        """
+        self._check_end()
         names = None if self._rows_of_items is None else self._rows_of_items.names
         return {**as_committed([self._last]), "columns": names}
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        positions, metas, payloads = self._resuming.new(positions, metas, payloads)
+        (part,) = self._resuming
+        positions, metas, payloads = part.new(positions, metas, payloads)
         if positions:
             self._last = self.store(positions, metas, payloads)
 
     @property
     def has_more_stored(self) -> bool:
         """Whether an earlier run has written more than this one so far."""
-        return self._resuming.has_more_stored
+        return any(part.has_more_stored for part in self._resuming)
 
     def complete(self) -> None:
-        self._resuming.complete()
+        """Raises SinkError: more is stored than this run produced, or less than it has written."""
+        for part in self._resuming:
+            part.complete()
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if (found := self.find_end()) != self._last:
+            raise self._moved(found)
 
     def close(self) -> None:
         self.end()
@@ -253,57 +294,6 @@ class ResumingSink:
                 f"{self._target} does not take the items at positions {positions[0]} to {positions[-1]}: "
                 f"{str(error).strip()}; {safe}; clear that up, and run again"
             ) from error
-
-
-class AppendingSink(ResumingSink):
-    """A sink whose target takes items in transactions that see where it ends.
-
-    Invariant: items are only appended to the end that this run left; where the target ends elsewhere (a server came
-    back with older data, a file was replaced, somebody else writes there), nothing is appended.
-
-    A subclass appends (`append`) and looks at the end (`find_end`), and says whether its client calls again by itself
-    where an answer is lost: then what was to be appended may be there already.
-    """
-
-    calls_again: ClassVar[bool] = False
-
-    def append(self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
-        """Append items if the last one is `left`, in one transaction; returns the one found there before."""
-        raise NotImplementedError
-
-    def find_end(self) -> Last | None:
-        """The last item that the target has now."""
-        raise NotImplementedError
-
-    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
-        found = self.append(self._last, positions, metas, payloads)
-        if found != self._last:
-            stored = self._stored_of(found, positions, metas)  # an attempt whose answer was lost
-            self._last = found
-            positions, metas, payloads = positions[stored:], metas[stored:], payloads[stored:]
-            if not positions:
-                return found
-            if (again := self.append(found, positions, metas, payloads)) != found:
-                raise self._moved(again)
-        return Last(positions[-1], metas[-1])
-
-    def commit(self) -> dict[str, Any]:
-        """A checkpoint may not have what the target has lost since, for no run could resume from
-        it.
-        """
-        self._check_end()
-        return super().commit()
-
-    def complete(self) -> None:
-        """Raises:
-        SinkError: more is stored than this run produced, or less than it has written.
-        """
-        super().complete()
-        self._check_end()
-
-    def _check_end(self) -> None:
-        if (found := self.find_end()) != self._last:
-            raise self._moved(found)
 
     @contextmanager
     def _looking(self, *refusals: type[Exception]) -> Iterator[None]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from drift.sinks.refused import TABLE, Refused, Statements, put_or_set_apart, refused_item
-from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
+from drift.sinks.resuming import Found, Last, ResumingSink, from_committed, refuse_existing
 from drift.sinks.rows import RowMaker, field_names
 from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
@@ -24,7 +24,7 @@ from drift_graph.metas import Metas
 _REFUSALS = msgspec.MsgspecError, TypeError, ValueError, OverflowError
 
 
-class TableSink(AppendingSink):
+class TableSink(ResumingSink):
     """A sink of rows. A checkpoint has their number and a sum of hashes, so that they can be compared later; items that
     the table refuses can be set apart in the table drift_errors.
 
@@ -103,14 +103,10 @@ class TableSink(AppendingSink):
     def _text_of(self, error: Exception) -> str:
         return str(error).strip()
 
-    def open(self) -> None:
-        super().open()
-        if self._checkpoint is not None:
-            committed = self._checkpoint[1]
-            (last,), summed = from_committed(self._target, committed), committed.get("rows")
-            self._summed = (
-                None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
-            )
+    def restore(self, committed: dict[str, Any]) -> None:
+        super().restore(committed)
+        (last,), summed = from_committed(self._target, committed), committed.get("rows")
+        self._summed = None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
 
     def begin(self, resume: str) -> Last | None:
         try:
