@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from drift.sinks.typed import Gathered, Tables
 from drift_graph.metas import Metas
-from drift_graph.payloads import in_order
 
 if TYPE_CHECKING:
     from drift_barrier.barrier import Released
@@ -26,13 +25,12 @@ def table_of(
     columns: Sequence[str] | Mapping[str, pa.DataType] | None,
 ) -> pa.Table:
     rows = _Rows(Tables(of or "output", columns))
-    for position, metas, payloads, sinks, _ in batches:
-        if of is None or sinks == of:
+    for batch in batches:
+        position, metas, payloads, sinks, _ = batch
+        if of is None:
             rows.add(range(position, position + len(payloads)), metas, payloads, sinks)
-        elif not isinstance(sinks, str):
-            at = [index for index, sink in enumerate(sinks) if sink == of]
-            metas = metas.take(at)
-            rows.add([position + index for index in at], metas, in_order(payloads, at), of)
+        else:
+            rows.add(*batch.of(of), of)
     return rows.table()
 
 

@@ -16,6 +16,7 @@ from operator import eq
 from typing import Any, NamedTuple
 
 from drift_barrier.digest import Algorithm, Digest, Encoded, ListedParts, NewParts
+from drift_barrier.sinks import in_turn, sink_wanted, sinks_counted
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
@@ -24,7 +25,7 @@ from drift_graph.item import FAILURES as FAILURES
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
 from drift_graph.metas import Metas
-from drift_graph.payloads import are_rows, chosen, in_order, interleaved
+from drift_graph.payloads import are_rows, chosen, in_order
 
 _IMPURE = (
     "this happens where a function gives two answers for one payload: it reads a clock, a random number, a global or "
@@ -41,7 +42,7 @@ class Released(NamedTuple):
     position: int
     metas: Metas
     payloads: list[Any]
-    sinks: str | list[str]
+    sinks: str | Sequence[str]
     error: Exception | None = None
 
     def before(self, position: int) -> Released:
@@ -57,6 +58,20 @@ class Released(NamedTuple):
         count = min(max(position - self.position, 0), len(self.metas))
         sinks = self.sinks if isinstance(self.sinks, str) else self.sinks[count:]
         return Released(self.position + count, self.metas[count:], self.payloads[count:], sinks, self.error)
+
+    def of(self, sink: str) -> tuple[Sequence[int], Metas, Any]:
+        """The positions, metas and payloads of the items of one sink."""
+        position, metas, payloads, sinks, _ = self
+        positions = range(position, position + len(metas))
+        if not isinstance(sinks, str):
+            wanted = sink_wanted(sinks, sink)
+            return list(compress(positions, wanted)), metas.chosen(wanted), chosen(payloads, wanted)
+        return (positions, metas, payloads) if sinks == sink else ((), Metas(), [])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many items each sink has that has any."""
+        return sinks_counted(self.sinks, len(self.metas))
 
 
 class _Run:
@@ -158,7 +173,7 @@ class Barrier:
         settled = self.settled(minimal_time)
         return self._hand_over(*settled) if settled is not None else None
 
-    def settled(self, minimal_time: bytes) -> tuple[Metas, list[Any], str | list[str]] | None:
+    def settled(self, minimal_time: bytes) -> tuple[Metas, list[Any], str | Sequence[str]] | None:
         """What `release` would take: metas, payloads (failures too) and sinks, neither numbered nor in the digest.
 
         For an engine with a buffer for each worker, where tombstones come to the buffer of what they take back.
@@ -166,7 +181,7 @@ class Barrier:
         taken = self._take_below(minimal_time)
         if not taken:
             return None
-        sinks: str | list[str]
+        sinks: str | Sequence[str]
         metas: Metas
         if len(taken) == 1 and taken[0][1].diffs is None:
             sinks, (metas, payloads, _) = taken[0]
@@ -181,7 +196,7 @@ class Barrier:
         self._last = metas[-1]
         return metas, payloads, sinks
 
-    def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
+    def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | Sequence[str]) -> Released:
         error: Exception | None = None
         if self._failures and not self._passes_failures:
             first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
@@ -200,7 +215,9 @@ class Barrier:
         self.position += len(metas)
         return released
 
-    def _first_without_form(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> tuple[int, StepError]:
+    def _first_without_form(
+        self, metas: Metas, payloads: list[Any], sinks: str | Sequence[str]
+    ) -> tuple[int, StepError]:
         for index, payload in enumerate(payloads):
             try:
                 canonical(payload)
@@ -247,7 +264,7 @@ class Barrier:
                 self._tombstones_held += (columns.diffs or []).count(-1)
 
 
-def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | list[str]]:
+def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | Sequence[str]]:
     """Merge batches in the order of metas, without tombstones and the items they cancel.
 
     Raises:
@@ -262,12 +279,10 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
             at = diffs.index(-1)
             shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
-    sinks: str | list[str] = taken[0][0]
+    sinks: str | Sequence[str] = taken[0][0]
     if len(of_sinks) > 1:
-        sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.metas]
         order, metas = Metas.joined([columns.metas for columns in of_sinks]).sorted()
-        payloads = interleaved([columns.payloads for columns in of_sinks], order)
-        sinks = [sinks[index] for index in order]
+        sinks, payloads = in_turn(list(names), [columns.payloads for columns in of_sinks], order)
     else:
         metas, payloads, _ = of_sinks[0]
     if not metas.is_increasing():

@@ -150,6 +150,9 @@ class Tabular(Rows):
         forms, start = self._canonical()
         return forms.each(start, start + len(self))
 
+    def for_turns(self) -> tuple[RowForms, int]:
+        return self._canonical()
+
     def hashes(self) -> bytes:
         if kernel is None:
             return hash64_each(self.values)

@@ -14,7 +14,6 @@ from drift.sinks.base import Sink, Ticking, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError, SinkError
-from drift_graph.payloads import in_order
 from drift_graph.unchanged import Sample, Sampler
 
 
@@ -83,17 +82,9 @@ class Sinks(Observer):
 
 
 def _write_to(name: str, sink: Sink, batch: Released) -> None:
-    if isinstance(batch.sinks, str):
-        if batch.sinks == name:
-            sink.write(range(batch.position, batch.position + len(batch.metas)), batch.metas, batch.payloads)
-    else:
-        at = [index for index, each in enumerate(batch.sinks) if each == name]
-        if at:
-            sink.write(
-                [batch.position + index for index in at],
-                batch.metas.take(at),
-                in_order(batch.payloads, at),
-            )
+    positions, metas, payloads = batch.of(name)
+    if positions:
+        sink.write(positions, metas, payloads)
 
 
 def check_unchanged(samples: Sequence[Sample], who: str) -> None:

@@ -139,20 +139,20 @@ def run_output(
 def output_rows(batch: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
     """The items of a batch as rows, of one sink or of all."""
     positions: Sequence[int] = range(batch.position, batch.position + len(batch.metas))
-    metas, payloads = list(batch.metas), batch.payloads
-    names = [batch.sinks] * len(metas) if isinstance(batch.sinks, str) else batch.sinks
+    metas, payloads, sinks = batch.metas, batch.payloads, batch.sinks
     if sink is not None:
-        wanted = [index for index, name in enumerate(names) if name == sink]
-        positions = [positions[index] for index in wanted]
-        metas = [metas[index] for index in wanted]
-        payloads = [payloads[index] for index in wanted]
-        names = [sink] * len(metas)
+        (positions, metas, payloads), sinks = batch.of(sink), sink
     if metas:
-        yield _rows(positions, metas, names, payloads, columns)
+        names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
+        yield _rows(positions, list(metas), names, payloads, columns)
 
 
 def _rows(
-    positions: Sequence[int], metas: list[bytes], sinks: list[str], payloads: list[Any], columns: list[pa.Field] | None
+    positions: Sequence[int],
+    metas: list[bytes],
+    sinks: Sequence[str],
+    payloads: list[Any],
+    columns: list[pa.Field] | None,
 ) -> pa.RecordBatch:
     arrays = [
         pa.array(positions, pa.int64()),

@@ -142,9 +142,7 @@ class Life:
 
     def take(self, batch: Released) -> None:
         """Count a batch of the output."""
-        if batch.metas:
-            sinks = batch.sinks
-            self._sinks.update({sinks: len(batch.metas)} if isinstance(sinks, str) else sinks)
+        self._sinks.update(batch.counts)
 
     def end(self, state: str, error: BaseException | None) -> None:
         """The run has ended."""

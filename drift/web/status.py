@@ -109,13 +109,12 @@ class Status:
 
     def take(self, batch: Released) -> None:
         """Take a batch of the output."""
-        count, sinks = len(batch.metas), batch.sinks
+        count = len(batch.metas)
         if not count:
             return
         with self._lock:
-            if sinks == ERRORS or (not isinstance(sinks, str) and ERRORS in sinks):
-                here = range(count) if isinstance(sinks, str) else [at for at in range(count) if sinks[at] == ERRORS]
-                self._errors.extend((batch, at) for at in here[-_ROWS:])
+            if ERRORS in batch.counts:
+                self._errors.extend((batch, at - batch.position) for at in batch.of(ERRORS)[0][-_ROWS:])
             self._latest.append(batch)
             self._latest_items += count
             while self._latest_items - len(self._latest[0].metas) >= _ROWS:

@@ -178,6 +178,10 @@ class Rows:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
         raise NotImplementedError
 
+    def for_turns(self) -> Any:
+        """The canonical bytes of the rows, as the kernel's `joined_in_turn` takes them."""
+        return self.forms()
+
     def watch(self, sample: Callable[[list[Any]], Any]) -> None:
         """Called before a function may change the values: if they are made of the columns, a sample of them is taken
         when they are made, or now.
@@ -191,73 +195,98 @@ class Rows:
 Sequence.register(Rows)
 
 
+_STRETCH = 1024  # so many payloads are counted again where one is asked for
+
+
 class Interleaved(Rows):
-    """Payloads of several sinks in the order of their metas, each where it was: in columns, or in a list.
+    """Payloads of several parts in turn, each where it was: in columns, or in a list.
 
     Why: as one list, all rows would become dicts, where only their bytes are wanted and each sink takes its own.
 
     Args:
-        owners, places: for each payload which of the parts it is in, and where; places in one part increase.
+        owners: for each payload the number of its part, whose next one it is; each part has as many as that says.
     """
 
-    __slots__ = ("_parts", "_owners", "_places")
+    __slots__ = ("_parts", "_owners", "_before")
 
     has_fields = False
 
-    def __init__(self, parts: Sequence[Any], owners: Sequence[int], places: Sequence[int]) -> None:
+    def __init__(self, parts: Sequence[Any], owners: bytes) -> None:
         self._parts = parts
         self._owners = owners
-        self._places = places
+        self._before: list[list[int]] = []  # how many of each part are before each stretch, once that was asked for
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def __getitem__(self, at: Any) -> Any:
-        owners, places = self._owners[at], self._places[at]
-        return (
-            Interleaved(self._parts, owners, places) if isinstance(at, builtins.slice) else self._parts[owners][places]
-        )
+        owners = self._owners
+        if not isinstance(at, builtins.slice):
+            owner = owners[at]
+            return self._parts[owner][self._firsts(at % len(owners))[owner]]
+        start, end, step = at.indices(len(owners))
+        if step != 1:
+            return list(self)[at]
+        bounds = zip(self._parts, self._firsts(start), self._firsts(max(start, end)))
+        return Interleaved([part[first:stop] for part, first, stop in bounds], owners[start:end])
+
+    def _firsts(self, at: int) -> list[int]:
+        """How many payloads of each part are before this place."""
+        count, start = self._owners.count, at // _STRETCH * _STRETCH
+        if not self._before:
+            before = [[0] * len(self._parts)]
+            for each in range(0, len(self._owners), _STRETCH):
+                before.append([known + count(number, each, each + _STRETCH) for number, known in enumerate(before[-1])])
+            self._before = before  # last: another thread may ask meanwhile
+        return [known + count(number, start, at) for number, known in enumerate(self._before[at // _STRETCH])]
 
     def __iter__(self) -> Iterator[Any]:
-        return self._in_turn(lambda part: part)
+        return self._in_turn(self._parts)
 
-    def _in_turn(self, of_each: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
-        """What a function makes of the payloads of each part, one for each, in the order of all."""
-        next_of = [iter(of_each(self._of(part))).__next__ for part in range(len(self._parts))]
-        return (next_of[owner]() for owner in self._owners)
-
-    def _of(self, part: int) -> Any:
-        """The payloads that are in one part."""
-        places = list(compress(self._places, map(part.__eq__, self._owners)))
-        values = self._parts[part]
-        if places and places[-1] - places[0] + 1 == len(places):
-            return slice(values, places[0], places[-1] + 1)
-        return in_order(values, places)
+    def _in_turn(self, parts: Iterable[Iterable[Any]]) -> Iterator[Any]:
+        """What there is for the payloads of each part, in the order of all."""
+        return map(next, map([iter(part) for part in parts].__getitem__, self._owners))
 
     @property
     def nbytes(self) -> int:
-        sizes = (each.nbytes if isinstance(each, Rows) else 0 for each in self._parts)
-        return sum(sizes) * len(self) // max(sum(map(len, self._parts)), 1)
+        from drift_graph.sizes import about_bytes  # which imports this file
+
+        return len(self) + sum(map(about_bytes, self._parts))
 
     def chosen(self, wanted: Sequence[int]) -> Any:
-        return self.in_order(list(compress(range(len(self)), wanted)))
+        """The payloads for which `wanted` has a 1; if all are of one part, they have its kind."""
+        owners = bytes(compress(self._owners, wanted))
+        if owners and owners.count(owners[0]) == len(owners):
+            return self._left(owners[0], wanted, len(owners))
+        parts = [self._left(number, wanted, owners.count(number)) for number in range(len(self._parts))]
+        return Interleaved(parts, owners)
+
+    def _left(self, number: int, wanted: Sequence[int], count: int) -> Any:
+        """Those payloads of a part for which `wanted` has a 1: so many."""
+        part = self._parts[number]
+        if count == len(part):
+            return part
+        return chosen(part, bytes(compress(wanted, map(number.__eq__, self._owners))))
 
     def in_order(self, order: Sequence[int]) -> Any:
-        """The payloads at these increasing indices; of one part they are that part's own."""
-        owners = [self._owners[at] for at in order]
-        made = Interleaved(self._parts, owners, [self._places[at] for at in order])
-        return made._of(owners[0]) if len(set(owners)) == 1 else made
+        return list(map(list(self).__getitem__, order))
 
     def joined(self, others: Sequence[Self]) -> None:
         return None
 
     def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
-        return b"".join(self[start:stop].forms())
+        if kernel is None:
+            return b"".join(self[start:stop].forms())
+        from drift_graph.canonical import canonical_each  # which imports this file
+
+        these = self[start:stop]
+        parts = [part.for_turns() if isinstance(part, Rows) else canonical_each(part) for part in these._parts]
+        return kernel.joined_in_turn(parts, these._owners)
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         from drift_graph.canonical import canonical_each, stored_each  # which imports this file
 
-        return list(self._in_turn(stored_each if stored else canonical_each))
+        return list(self._in_turn(map(stored_each if stored else canonical_each, self._parts)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
@@ -360,10 +389,12 @@ def joined(several: Sequence[Any]) -> Any:
     return made
 
 
-def interleaved(several: Sequence[Any], order: Sequence[int]) -> Any:
-    """The values of several batches at these places of all of them, one batch after the other; in each in order."""
-    if not any(isinstance(each, Rows) for each in several):
-        return in_order(list(chain.from_iterable(several)), order)
-    owners = [owner for owner, each in enumerate(several) for _ in range(len(each))]
-    places = [place for each in several for place in range(len(each))]
-    return Interleaved(several, [owners[at] for at in order], [places[at] for at in order])
+def interleaved(several: Sequence[Any], owners: bytes, order: Integers) -> Any:
+    """The values of several batches in this order of all of them, one batch after the other; those of each in its own.
+
+    Args:
+        owners: for each value the number of its batch.
+    """
+    if any(isinstance(each, Rows) for each in several):
+        return Interleaved(several, owners)
+    return in_order(list(chain.from_iterable(several)), order)

@@ -463,6 +463,43 @@ cdef class RowForms:
         return out_taken(&found.out)
 
 
+def joined_in_turn(list parts not None, bytes owners not None):
+    """The forms of the values of several parts in turn, joined.
+
+    Args:
+        parts: of each a list of forms; or `RowForms`, and the first row in them.
+        owners: for each value the number of its part, whose next one it is.
+    """
+    cdef Buffer found = Buffer()
+    cdef list each_part = [], nexts = []
+    cdef array.array rows
+    cdef const uint8_t *owner = <const uint8_t *>PyBytes_AS_STRING(owners)
+    cdef Py_ssize_t at, number, row, count = len(parts)
+    cdef RowForms forms
+    cdef bytes form
+    for part in parts:
+        each_part.append(part if type(part) is list else part[0])
+        nexts.append(0 if type(part) is list else part[1])
+    rows = _python_array("q", nexts)
+    for at in range(PyBytes_GET_SIZE(owners)):
+        number = owner[at]
+        if number >= count:
+            raise IndexError(f"there are {count} parts, and none has the number {number}")
+        row = rows.data.as_longlongs[number]
+        rows.data.as_longlongs[number] = row + 1
+        if type(each_part[number]) is RowForms:
+            forms = <RowForms>each_part[number]
+            if not 0 <= row < forms.count:
+                raise IndexError(f"there are {forms.count} rows, and none has the number {row}")
+            forms.coder.out.size = 0
+            forms.put_row(row)
+            out_add(&found.out, forms.coder.out.data, forms.coder.out.size)
+        else:
+            form = <bytes?>(<list?>each_part[number])[row]
+            out_add(&found.out, <const uint8_t *>PyBytes_AS_STRING(form), <size_t>PyBytes_GET_SIZE(form))
+    return out_taken(&found.out)
+
+
 cdef int flatten(list flat, pieces, int depth) except -1:
     """Pieces in a row: an extension is its code, what is in it, and -1 less its code."""
     if depth >= NESTED_MAX:

@@ -254,6 +254,20 @@ def taken(list values not None, order not None):
     return made
 
 
+def bytes_at(bytes values not None, order not None):
+    """The bytes at these places, which are numbers of 64 bits, in this order."""
+    cdef const int64_t[::1] places = order
+    cdef Py_ssize_t at, count = PyBytes_GET_SIZE(values)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, places.shape[0])
+    cdef const uint8_t *given = <const uint8_t *>PyBytes_AS_STRING(values)
+    cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(made)
+    for at in range(places.shape[0]):
+        if not 0 <= places[at] < count:
+            raise IndexError(f"there are {count} values, and none at {places[at]}")
+        to[at] = given[places[at]]
+    return made
+
+
 def called_up_to(function not None, list values not None, frozenset kinds not None):
     """The results of a function, up to the first that somebody can change, and with it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 from columns import columns_of, meta_at
 from hypothesis import given
@@ -11,12 +12,62 @@ from hypothesis import strategies as st
 from strategies import payloads
 
 import drift
+from drift.columns.rows import Frame
 from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, block_head, hash_block
 from drift_graph.canonical import canonical, canonical_each, encode_many
-from drift_graph.item import Failure
+from drift_graph.item import Columns, Failure
 from drift_graph.meta import END_OF_TIME
 from drift_graph.metas import Metas
+from drift_graph.payloads import Interleaved
+
+
+def _rows_of(numbers: list[int]) -> Frame:
+    return Frame(pl.DataFrame({"n": numbers}, schema={"n": pl.Int64}))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 900)), max_size=6), st.data())
+def test_payloads_of_several_sinks_are_those_of_one_list_however_they_are_cut(
+    stretches: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    owners = [owner for owner, count in stretches for _ in range(count)]
+    owners += data.draw(st.lists(st.integers(0, 2), max_size=9))
+    of_each: list[list[int]] = [[at for at, each in enumerate(owners) if each == owner] for owner in range(3)]
+    made = Interleaved([_rows_of(of_each[0]), of_each[1], _rows_of(of_each[2])], bytes(owners))
+    expected = [at if owner == 1 else {"n": at} for at, owner in enumerate(owners)]
+    count = len(owners)
+    start, end = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
+    assert list(made) == expected and list(made[start:end]) == list(made[:end][start:]) == expected[start:end]
+    assert made.encoded(start, end) == encode_many(expected[start:end])
+    assert made.forms() == list(map(canonical, expected))
+    at = data.draw(st.integers(-count, count - 1)) if count else 0
+    assert not count or made[at] == expected[at]
+    wanted = bytes(data.draw(st.lists(st.integers(0, 1), min_size=end - start, max_size=end - start)))
+    assert list(made[start:end].chosen(wanted)) == [value for value, one in zip(expected[start:end], wanted) if one]
+    of_first = bytes(owner == 0 for owner in owners)
+    assert not of_each[0] or type(made.chosen(of_first)) is Frame
+
+
+@pytest.mark.parametrize("sinks", [2, 300])
+@pytest.mark.parametrize("make", [_rows_of, list])
+def test_each_sink_gets_its_own_items_of_a_release(sinks: int, make: Any) -> None:
+    barrier, count = Barrier(), 3 * sinks
+    numbers = {f"sink {sink}": [*range(sinks - 1 - sink, count, sinks)] for sink in range(sinks)}
+    for name, own in numbers.items():
+        barrier.add(name, Columns(Metas(map(meta_at, own)), make(own), None))
+    released = barrier.release(END_OF_TIME)
+    assert released is not None and released.counts == dict.fromkeys(numbers, 3)
+    assert list(released.sinks) == [f"sink {sinks - 1 - at % sinks}" for at in range(count)]
+    digest = Digest()
+    digest.add(released.metas, list(make([*range(count)])))
+    assert barrier.digest.hexdigest() == digest.hexdigest()
+    rest = released.since(sinks).before(3 * sinks - 1)
+    assert rest.counts == {**dict.fromkeys(numbers, 2), released.sinks[-1]: 1}
+    for name, own in numbers.items():
+        positions, metas, values = released.of(name)
+        assert (list(positions), list(metas), list(values)) == (own, list(map(meta_at, own)), list(make(own)))
+        assert list(rest.of(name)[2]) == [each for each in make(own[1:]) if each not in make([count - 1])]
+    assert [len(each) for each in released.of("another")] == [0, 0, 0]
 
 
 @given(

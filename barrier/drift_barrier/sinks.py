@@ -1,0 +1,84 @@
+"""Which sink each of some items is for.
+
+Invariant: item i is for `names[numbers[i]]`, and names differ.
+
+Why: a byte for each item in place of a name is cut, counted and looked for in calls of C.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from drift_graph.metas import Integers
+from drift_graph.payloads import in_order, interleaved
+from drift_kernel import kernel
+
+NAMES_MAX = 256
+
+
+class SinkOfEach(Sequence[str]):
+    """The names of the sinks of items, of which there are at most `NAMES_MAX`."""
+
+    __slots__ = ("_names", "_numbers")
+
+    def __init__(self, names: Sequence[str], numbers: bytes) -> None:
+        self._names, self._numbers = names, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> SinkOfEach: ...
+
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return SinkOfEach(self._names, self._numbers[at])
+        return self._names[self._numbers[at]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._names.__getitem__, self._numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def counts(self) -> dict[str, int]:
+        """How many items each sink has that has any."""
+        counts = zip(self._names, map(self._numbers.count, range(len(self._names))))
+        return {name: count for name, count in counts if count}
+
+    def wanted(self, name: str) -> bytes:
+        """A byte for each item, 1 where it is for this sink."""
+        return self._numbers.translate(bytes(each == name for each in self._names).ljust(NAMES_MAX, b"\0"))
+
+
+def sinks_counted(sinks: str | Sequence[str], items: int) -> dict[str, int]:
+    """How many items each sink has that has any.
+
+    Args:
+        sinks: one name for all of the items, or one for each.
+    """
+    if isinstance(sinks, str):
+        return {sinks: items} if items else {}
+    return sinks.counts() if isinstance(sinks, SinkOfEach) else dict(Counter(sinks))
+
+
+def sink_wanted(sinks: Sequence[str], name: str) -> bytes:
+    """A byte for each item, 1 where it is for this sink."""
+    return sinks.wanted(name) if isinstance(sinks, SinkOfEach) else bytes(each == name for each in sinks)
+
+
+def in_turn(names: Sequence[str], several: Sequence[Any], order: Integers) -> tuple[Sequence[str], Any]:
+    """The sinks and the payloads of some sinks' batches in this order of all, one batch after the other."""
+    if len(names) > NAMES_MAX:
+        each = [name for name, values in zip(names, several) for _ in values]
+        return in_order(each, order), in_order([value for values in several for value in values], order)
+    owners = b"".join(bytes((number,)) * len(values) for number, values in enumerate(several))
+    owners = bytes(map(owners.__getitem__, order)) if kernel is None else kernel.bytes_at(owners, order)
+    return SinkOfEach(names, owners), interleaved(several, owners, order)
