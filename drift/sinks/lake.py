@@ -8,12 +8,13 @@ Why: rows and position come into a table in one commit, which is refused if anot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drift.sinks.filling import GatheringSink, Limits
 from drift.sinks.part_files import with_names
-from drift.sinks.resuming import Found, Last, from_committed, refuse_existing
+from drift.sinks.resuming import Found, Last, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class LakeSink(GatheringSink):
     """
 
     _names_folders: ClassVar[bool]  # whether the values of partitions name folders, and so may not be any
-    _how_to_bring_back = ""
+    _compared_by = ", by their positions"
     _end_unknown = ""  # why a table with rows may not say where they end, and what to do
 
     def __init__(
@@ -125,9 +126,7 @@ class LakeSink(GatheringSink):
     def commit(self) -> dict[str, Any]:
         """What was written comes into the table."""
         self._flush()
-        committed = super().commit()
-        with self._looking(Exception):
-            return {**committed, "rows": self._rows_up_to(self._last)}
+        return super().commit()
 
     def complete(self) -> None:
         """Raises SinkError: more is stored than this run produced, or less than it has written."""
@@ -179,30 +178,19 @@ class LakeSink(GatheringSink):
             columns[name] = pa.nulls(made.num_rows, has[name])
         return pa.table({name: columns[name] for name in [*has, *(each for each in columns if each not in has)]})
 
-    def compare(self, committed: Any) -> str:
-        """Whether each row below the checkpoint is there, once; values are not compared."""
-        (last,) = from_committed(self._target, committed)
+    @contextmanager
+    def to_compare(self) -> Iterator[None]:
         with self._looking(Exception):
             self._find_table()
-            found = self._rows_up_to(last)
-        if found != committed["rows"]:
-            then, now = committed["rows"][0], found[0]
-            has = f"now it has {now:,}" if now != then else "now it has others"
-            raise SinkError(
-                f"{self._path} had {then:,} rows as of the checkpoint, and {has}: what this run had written was "
-                f"changed; bring it back{self._how_to_bring_back}, or start anew with "
-                f"another state and resume='replace' (--on-existing replace)"
-            )
-        return f"{self._path} has its {found[0]:,} rows as of the checkpoint, by their positions"
+        yield
 
-    def _rows_up_to(self, last: Last | None) -> list[int]:
-        """The number of the rows up to a position, and the sum of their positions."""
+    def sum_of_rows(self, above: int, last: int) -> tuple[int, int]:
+        """The number of the rows, and the sum of their positions: values are not compared."""
         import pyarrow.compute as pc
 
-        if last is None or self._table is None:
-            return [0, 0]
         count = total = 0
-        for batch in self._positions_between(0, last.position):
-            count += batch.num_rows
-            total += pc.sum(batch["position"]).as_py() or 0
-        return [count, total]
+        with self._looking(Exception):
+            for batch in self._positions_between(above + 1, last) if self._table is not None else ():
+                count += batch.num_rows
+                total += pc.sum(batch["position"]).as_py() or 0
+        return count, total

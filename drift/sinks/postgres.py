@@ -150,7 +150,7 @@ class PostgresSink(TableSink):
     def _has_table(self, name: str) -> bool:
         return tuple(self._ask("select to_regclass(%s)", _quoted(name)).fetchone()) != (None,)
 
-    def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
+    def sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
         if self._statement is not None:
             return None
         with self._looking(*self._failures), self._connection.transaction():

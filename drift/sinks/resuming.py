@@ -162,6 +162,8 @@ class ResumingSink:
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position of the last item is stored with the items")
     calls_again: ClassVar[bool] = False
+    _how_to_bring_back: ClassVar = ""
+    _compared_by: ClassVar = ""  # where it is not all of each row
 
     def __init__(self, target: str, resume: str, rows: RowMaker | None = None) -> None:
         self._target = target
@@ -170,6 +172,7 @@ class ResumingSink:
         self._checkpoint: tuple[int, Any] | None = None
         self._last: Last | None = None
         self._resuming: Sequence[Resuming] = ()
+        self._summed: tuple[int, int, int] | None = (-1, 0, 0)  # position, rows up to it, their sum; None: not known
 
     def begin(self, resume: str) -> Last | None:
         """Open the target; returns the last stored item.
@@ -207,6 +210,13 @@ class ResumingSink:
         """The items with these positions, and those between, that are there; None if that cannot be known."""
         return None
 
+    def sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
+        """The number of rows above a position, up to another, and a sum that tells them from others; None: not known.
+
+        A sum goes on from a checkpoint without reading the rows before it.
+        """
+        return None
+
     def _found_again(self, last: Last) -> Found | None:
         """Of the items that are produced again, up to the last one stored, those that are there.
 
@@ -229,6 +239,7 @@ class ResumingSink:
         self._checkpoint = position, committed
 
     def open(self) -> None:
+        self._summed = -1, 0, 0
         self._resuming = self._begin_resuming(self._resume if self._checkpoint is None else "continue")
         if self._checkpoint is not None:
             position, committed = self._checkpoint
@@ -243,6 +254,8 @@ class ResumingSink:
 
     def restore(self, committed: dict[str, Any]) -> None:
         """Set what else `commit` had returned as of the checkpoint that the run resumes from."""
+        summed, last = committed.get("rows"), from_committed(self._target, committed)[-1]
+        self._summed = None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
         if self._rows_of_items is not None and committed.get("columns") is not None:
             self._rows_of_items.names = committed["columns"]
 
@@ -256,8 +269,36 @@ class ResumingSink:
         A checkpoint may not have what the target has lost since, for no run could resume from it.
         """
         self._check_end()
-        names = None if self._rows_of_items is None else self._rows_of_items.names
-        return {**as_committed([self._last]), "columns": names}
+        if self._summed is not None and self._last is not None and self._last.position > self._summed[0]:
+            above, rows, total = self._summed
+            found = self.sum_of_rows(above, self._last.position)
+            self._summed = found and (self._last.position, rows + found[0], total + found[1])
+        return {
+            **as_committed([self._last]),
+            "columns": None if self._rows_of_items is None else self._rows_of_items.names,
+            "rows": None if self._summed is None else [self._summed[1], str(self._summed[2])],
+        }
+
+    @contextmanager
+    def to_compare(self) -> Iterator[None]:
+        """A context in which rows are read without opening the sink."""
+        yield
+
+    def compare(self, committed: Any) -> str:
+        (last, *_), stored = from_committed(self._target, committed), committed.get("rows")
+        if stored is None:
+            return f"{self._target} cannot be compared: checkpoints have sums of the rows of tables alone"
+        rows, total = stored[0], int(stored[1])
+        with self.to_compare():
+            found = (0, 0) if last is None else self.sum_of_rows(-1, last.position)
+        if found != (rows, total):
+            why = "they have another hash" if found and found[0] == rows else f"now it has {found[0] if found else 0:,}"
+            raise SinkError(
+                f"{self._target} had {rows:,} rows as of the checkpoint, and {why}: what this run had written was "
+                f"changed; bring it back{self._how_to_bring_back}, or start anew with another state and "
+                f"resume='replace' (--on-existing replace)"
+            )
+        return f"{self._target} has its {rows:,} rows as of the checkpoint unchanged{self._compared_by}"
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         (part,) = self._resuming

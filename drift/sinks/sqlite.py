@@ -107,7 +107,7 @@ class SqliteSink(TableSink):
     def _rows_of(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         return [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
 
-    def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
+    def sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
         if self._statement is not None:
             return None
         with self._looking(sqlite3.Error):

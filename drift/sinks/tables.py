@@ -8,14 +8,14 @@ the position is the one this run left.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, ClassVar
 
 import msgspec
 
 from drift.sinks.refused import TABLE, Refused, Statements, put_or_set_apart, refused_item
-from drift.sinks.resuming import Found, Last, ResumingSink, from_committed, refuse_existing
+from drift.sinks.resuming import Found, Last, ResumingSink, refuse_existing
 from drift.sinks.rows import RowMaker, field_names
 from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
@@ -25,11 +25,10 @@ _REFUSALS = msgspec.MsgspecError, TypeError, ValueError, OverflowError
 
 
 class TableSink(ResumingSink):
-    """A sink of rows. A checkpoint has their number and a sum of hashes, so that they can be compared later; items that
-    the table refuses can be set apart in the table drift_errors.
+    """A sink of rows, which are hashed as they are read back, in the forms of the database.
 
-    Why a sum: it goes on from a checkpoint without reading the rows before, and each row has its position, so that the
-    order is in it as well. Rows are hashed as they are read back, in the forms of the database.
+    Items that the table refuses can be set apart in the table drift_errors, and put in again: a checkpoint before did
+    not have them, so that a sum of rows passes them over.
 
     A subclass connects (`_connect`), and says how its database differs.
 
@@ -55,7 +54,6 @@ class TableSink(ResumingSink):
         self._statement = statement
         self._diverts = diverts
         self._connection: Any = None
-        self._summed: tuple[int, int, int] | None = (-1, 0, 0)  # position, rows up to it, their sum; None: not known
 
     def _connect(self) -> Any:
         """Connect; each statement is a transaction but in `_transaction`."""
@@ -90,23 +88,11 @@ class TableSink(ResumingSink):
     def _check_target(self) -> None:
         """Raises SinkError: what is connected to is no longer what the target names."""
 
-    def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
-        """The number and the sum of the rows above a position, up to another; None if no row is of one item.
-
-        Rows that were refused at first and put in again are passed over: a checkpoint before did not have them.
-        """
-        raise NotImplementedError
-
     def _check_there(self) -> None:
         """Raises SinkError: there is no database any more."""
 
     def _text_of(self, error: Exception) -> str:
         return str(error).strip()
-
-    def restore(self, committed: dict[str, Any]) -> None:
-        super().restore(committed)
-        (last,), summed = from_committed(self._target, committed), committed.get("rows")
-        self._summed = None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
 
     def begin(self, resume: str) -> Last | None:
         try:
@@ -249,36 +235,16 @@ class TableSink(ResumingSink):
     def _exists(self) -> bool:
         return self._statement is None and self._has_table(self._table)
 
-    def commit(self) -> dict[str, Any]:
-        if self._summed is not None and self._last is not None and self._last.position > self._summed[0]:
-            above, rows, total = self._summed
-            found = self._sum_of_rows(above, self._last.position)
-            self._summed = found and (self._last.position, rows + found[0], total + found[1])
-        summed = self._summed
-        return {**super().commit(), "rows": None if summed is None else [summed[1], str(summed[2])]}
-
-    def compare(self, committed: Any) -> str:
-        (last,) = from_committed(self._target, committed)
-        if (stored := committed.get("rows")) is None:
-            return f"{self._target} cannot be compared: its rows are written by a statement"
-        rows, total = stored[0], int(stored[1])
+    @contextmanager
+    def to_compare(self) -> Iterator[None]:
         self._check_there()
         try:
             with closing(self._connect()) as self._connection:
-                found = (0, 0) if last is None else self._sum_of_rows(-1, last.position)
+                yield
         except self._failures as error:
             raise SinkError(f"{self._target} cannot be read: {self._text_of(error)}") from None
         finally:
             self._connection = None
-        if found != (rows, total):
-            why = "they have another hash"
-            if found is None or found[0] != rows:
-                why = f"now it has {0 if found is None else found[0]:,}"
-            raise SinkError(
-                f"{self._target} had {rows:,} rows as of the checkpoint, and {why}: what this run had written was "
-                f"changed; bring it back, or start anew with another state and resume='replace' (--on-existing replace)"
-            )
-        return f"{self._target} has its {rows:,} rows as of the checkpoint unchanged"
 
 
 def quoted(name: str) -> str:

@@ -68,6 +68,23 @@ def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
             assert "by their positions" in lake.sink().compare(taken[-1][1])
 
 
+def test_a_checkpoint_reads_no_rows_from_before_the_last_one(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, read = opened(lake.sink()), list[tuple[int, int]]()
+    between = sink._positions_between
+    monkeypatch.setattr(sink, "_positions_between", lambda *ends: (read.append(ends), between(*ends))[1])
+    write(sink, 0, 3)
+    early = sink.commit()
+    write(sink, 3, 5)
+    late = sink.commit()
+    assert read == [(0, 2), (3, 4)] and sink.commit() == late
+    sink.close()
+    assert "has its 3 rows" in lake.sink().compare(early)
+    again = opened(lake.sink(), (3, early))  # what is behind the checkpoint is there
+    write(again, 3, 5)
+    assert again.commit() == late
+    again.close()
+
+
 def test_another_run_that_has_written_since_is_noticed(lake: Lake) -> None:
     wrote(lake, 0, 2)
     one, other = opened(lake.sink(part_items=2)), opened(lake.sink(part_items=2))
