@@ -83,12 +83,10 @@ def _is_special(path: Path) -> bool:
     return found_at(path) == "other"
 
 
-def check_complete(complete: Any, state: Any, engine: EngineKind) -> None:
+def check_complete(complete: bool, state: Any, engine: EngineKind) -> None:
     """Raises:
     SettingsError: input that ends cannot be taken as complete, or cannot be taken as not complete.
     """
-    if type(complete) is not bool:
-        raise SettingsError(f"complete={complete!r:.80} is neither True nor False")
     if complete:
         return
     if state is None:

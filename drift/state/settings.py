@@ -111,9 +111,6 @@ class Checkpoints:
                 continue
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        for name in ("logs_on_disk", "complete_logs"):
-            if type(getattr(self, name)) is not bool:
-                raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
         for name in ("changed_code", "changed_graph"):
             if (value := getattr(self, name)) not in ("refuse", "accept"):
                 raise SettingsError(f"{name}={value!r} is neither 'refuse' nor 'accept'")

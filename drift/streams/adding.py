@@ -74,8 +74,6 @@ class Steps(Generic[T]):
 
     def _durable_if(self, durable: bool) -> Stream[Any]:
         """This stream; its operators are durable if requested."""
-        if type(durable) is not bool:
-            raise GraphError(f"durable={durable!r:.80} (at {caller()}) is neither True nor False")
         for origin in self._origins if durable else ():
             self._graph._draft.mark_durable(origin)
         return self._behind(self._origins)

@@ -3,7 +3,8 @@
 Invariant: a function or class with `called` that is called with arguments which its signature does not have raises a
 `CallError`, whatever they are, and its body has not begun. A call that fits costs nothing more than one call.
 
-An argument of another type than the signature says raises one too, if the body can do nothing with it.
+An argument of another type than the signature says raises one too, if the body can do nothing with it; a flag that is
+neither True nor False always, since a body can do something with whatever it is given: "no" is true.
 
 Why: Python binds arguments before the body has a frame, so a TypeError with no frame below the call is of the binding.
 Types are compared where the body has failed, so no call that works costs more or is refused. The body of a generator
@@ -215,6 +216,13 @@ def _is_of(written: str, value: object, names: Mapping[str, Any]) -> bool:
     return isinstance(value, kind) if isinstance(kind, type) else True
 
 
+def _flags_of(function: Callable[..., Any]) -> list[tuple[str, int]]:
+    """The parameters that are True or False, and where they are if they are given by place."""
+    found = enumerate(inspect.signature(function).parameters.values())
+    by_name, flag = inspect.Parameter.KEYWORD_ONLY, (bool, "bool")
+    return [(each.name, sys.maxsize if each.kind is by_name else at) for at, each in found if each.annotation in flag]
+
+
 def _cut(written: str, by: str) -> list[str]:
     """The parts of a text between the separators that are in no brackets."""
     parts, depth = [""], 0
@@ -268,9 +276,14 @@ def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
             raise
 
     is_generator = inspect.isgeneratorfunction(function)
+    flags = _flags_of(function)
 
     @wraps(function)
     def checked(*given: Any, **named: Any) -> Any:
+        for name, place in flags:
+            flag = named[name] if name in named else given[place] if place < len(given) else True
+            if type(flag) is not bool:
+                raise CallError(f"{shown} takes {name}: True or False, not {safe_text(repr, flag, 80)} (at {caller()})")
         try:
             found = function(*given, **named)
         except _OF_TYPES as error:

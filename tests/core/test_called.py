@@ -117,6 +117,28 @@ WRONG: dict[str, tuple[Callable[[Any], object], list[Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "name, flag",
+    [
+        (name, parameter.name)
+        for name, function in PUBLIC.items()
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.annotation == "bool"
+    ],
+)
+def test_a_flag_is_true_or_false_and_no_word_that_is_taken_for_true(name: str, flag: str) -> None:
+    for value in ("no", "", 0, None):
+        with pytest.raises(drift.SettingsError) as raised:
+            PUBLIC[name](**{flag: value})
+        assert f" takes {flag}: True or False, not {value!r} (at {__file__}:" in str(raised.value)
+
+
+def test_a_flag_that_is_given_by_its_place_is_true_or_false() -> None:
+    for take in (drift.agg.rank, drift.agg.row_number):
+        with pytest.raises(drift.SettingsError, match="takes descending: True or False, not 'no'"):
+            take("fare", "no")  # type: ignore[arg-type]
+
+
 def recorded(name: str, given: Any) -> object:
     """What a record of one item gives where an argument is this."""
     with tempfile.TemporaryDirectory() as folder:
