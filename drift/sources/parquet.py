@@ -342,6 +342,14 @@ def _are_equal(micros: pa.Array, nanos: pa.Array) -> bool:
     return all(map(_are_equal, parts_of(micros), parts_of(nanos)))
 
 
+def identity_of(file: Any) -> str:
+    """The hash of a file's length and of its end, which has the places, sizes and statistics of all columns."""
+    length = file.seek(-8, os.SEEK_END) + 8
+    of_end = int.from_bytes(file.read(4), "little")
+    file.seek(max(length - 8 - of_end, 0))
+    return xxhash.xxh3_128_hexdigest(length.to_bytes(8, "little") + file.read())
+
+
 class _ParquetPoller(RowsPoller):
     """Gives the rows of a file, known again by its length, end and content; an object in a store by its ETag."""
 
@@ -356,10 +364,7 @@ class _ParquetPoller(RowsPoller):
         if self._etag:
             return self._etag
         with self._storage.open(self._path).file as file:
-            length = file.seek(-8, os.SEEK_END) + 8
-            of_end = int.from_bytes(file.read(4), "little")
-            file.seek(max(length - 8 - of_end, 0))
-            return xxhash.xxh3_128_hexdigest(length.to_bytes(8, "little") + file.read())
+            return identity_of(file)
 
     def position(self) -> Any:
         """How many rows were returned, and of which file."""

@@ -1,6 +1,7 @@
 """DataFrames that are files of Parquet as they are: tasks read the files themselves, past Spark's reader.
 
-Invariant: tasks get the rows that Spark's reader would give, in columns of the types that it would give.
+Invariant: tasks get the rows that Spark's reader would give, in columns of the types that it would give; of files that
+are others by then, none.
 
 Why: nothing is above the scan, which has no options and is not persisted; each file has the columns of the DataFrame
 and no others, in types that mean the same to Spark and to Arrow (of moments, decimals and nested values Spark's reader
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drift.sources.parquet import identity_of
 from drift.spark.frames import Reading
 from drift.spark.kernels import Work
 from drift.spark.partitions import read_by_tasks
@@ -36,19 +39,27 @@ class Groups(NamedTuple):
     """Some of the row groups of a file, the last one excluded."""
 
     path: str
+    identity: str
     first: int
     last: int
 
 
-class Scan(NamedTuple):
-    """The files of a DataFrame.
+class Found(NamedTuple):
+    """A file as it was when the run was planned.
 
     Attributes:
-        groups: for each file how many rows its row groups have.
+        rows: how many each row group has.
     """
 
+    identity: str
+    rows: list[int]
+
+
+class Scan(NamedTuple):
+    """The files of a DataFrame, by their paths."""
+
     schema: pa.Schema
-    groups: dict[str, list[int]]
+    files: dict[str, Found]
 
 
 def scan_of(frame: Any) -> Scan | None:
@@ -71,15 +82,16 @@ def scan_of(frame: Any) -> Scan | None:
     schema = arrow_schema(frame.schema)
     if not all(field.type in _MEAN_THE_SAME for field in schema):
         return None
-    groups = {path: _groups_of(path, schema) for path in paths}
-    found = {path: rows for path, rows in groups.items() if rows is not None}
-    has_rows = any(any(rows) for rows in found.values())
-    return Scan(schema, found) if has_rows and len(found) == len(groups) else None
+    found = {path: file for path in paths if (file := _found(path, schema)) is not None}
+    has_rows = any(any(file.rows) for file in found.values())
+    return Scan(schema, found) if has_rows and len(found) == len(paths) else None
 
 
-def _groups_of(path: str, schema: pa.Schema) -> list[int] | None:
-    """The rows of each row group of a file; None if its columns are others."""
+def _found(path: str, schema: pa.Schema) -> Found | None:
+    """A file; None if its columns are others."""
     try:
+        with Path(path).open("rb") as file:
+            identity = identity_of(file)
         known = pq.read_metadata(path)
         own = known.schema.to_arrow_schema()
     except Exception:  # raised again by Spark, if it cannot read the file either
@@ -87,7 +99,7 @@ def _groups_of(path: str, schema: pa.Schema) -> list[int] | None:
     fields = [(field.name, _AS_SPARK.get(field.type, field.type)) for field in own]
     if fields != [(field.name, field.type) for field in schema]:
         return None
-    return [known.row_group(number).num_rows for number in range(known.num_row_groups)]
+    return Found(identity, [known.row_group(number).num_rows for number in range(known.num_row_groups)])
 
 
 def level_0(spark: Any, scan: Scan, work: Work, reading: Reading, read: Callable[..., Iterator[pa.RecordBatch]]) -> Any:
@@ -97,18 +109,18 @@ def level_0(spark: Any, scan: Scan, work: Work, reading: Reading, read: Callable
 
 def partitions_of(scan: Scan, tasks: int) -> list[Groups]:
     """Row groups that one task reads: neighbours, of one file, of a share of all rows."""
-    every = sum(sum(rows) for rows in scan.groups.values())
+    every = sum(sum(file.rows) for file in scan.files.values())
     most = min(-(-every // tasks), _PARTITION_ROWS_MAX)
     found: list[Groups] = []
-    for path, rows in scan.groups.items():
+    for path, file in scan.files.items():
         first = held = 0
-        for number, count in enumerate(rows):
+        for number, count in enumerate(file.rows):
             if held and held + count > most:
-                found.append(Groups(path, first, number))
+                found.append(Groups(path, file.identity, first, number))
                 first, held = number, 0
             held += count
         if held:
-            found.append(Groups(path, first, len(rows)))
+            found.append(Groups(path, file.identity, first, len(file.rows)))
     return found
 
 
@@ -121,7 +133,9 @@ def _read(
 def _batches(schema: pa.Schema, groups: Groups) -> Iterator[pa.RecordBatch]:
     numbers = list(range(groups.first, groups.last))
     try:
-        with pq.ParquetFile(groups.path, memory_map=True) as file:
+        with pq.ParquetFile(groups.path, memory_map=True) as file, Path(groups.path).open("rb") as now:
+            if identity_of(now) != groups.identity:
+                raise InputError(f"{groups.path} is another file than when the run began; run it again")
             some = next(file.iter_batches(_SOME_ROWS, row_groups=numbers, use_threads=False))
             size = max(min(_BATCH_BYTES * some.num_rows // (some.nbytes or 1), _BATCH_ROWS), 1)
             for batch in file.iter_batches(size, row_groups=numbers, use_threads=False):

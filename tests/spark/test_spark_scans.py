@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import drift
-from drift.spark.scans import Groups, Scan, _batches, partitions_of, scan_of
+from drift.spark.scans import Found, Scan, _batches, _found, partitions_of, scan_of
 
 FIELDS: dict[str, tuple[Any, list[Any]]] = {
     "at": (pa.int64(), [0, 1, 2, 2**62]),
@@ -123,12 +123,36 @@ def test_files_with_other_columns_are_left_to_spark(spark: Any, tmp_path: Path) 
 
 
 def test_each_row_group_is_read_once_and_tasks_read_about_as_much() -> None:
-    scan = Scan(pa.schema([]), {"a": [5, 5, 5, 5], "b": [], "c": [40], "d": [1] * 30})
-    assert partitions_of(scan, 1) == [Groups("a", 0, 4), Groups("c", 0, 1), Groups("d", 0, 30)]
-    assert partitions_of(scan, 9) == [
-        *(Groups("a", 0, 2), Groups("a", 2, 4)),
-        *(Groups("c", 0, 1), Groups("d", 0, 10), Groups("d", 10, 20), Groups("d", 20, 30)),
-    ]
+    rows = {"a": [5, 5, 5, 5], "b": [], "c": [40], "d": [1] * 30}
+    scan = Scan(pa.schema([]), {path: Found(f"of {path}", each) for path, each in rows.items()})
+
+    def parts(tasks: int) -> list[tuple[str, int, int]]:
+        return [(path, *groups) for path, identity, *groups in partitions_of(scan, tasks) if identity == f"of {path}"]
+
+    assert parts(1) == [("a", 0, 4), ("c", 0, 1), ("d", 0, 30)]
+    assert parts(9) == [("a", 0, 2), ("a", 2, 4), ("c", 0, 1), ("d", 0, 10), ("d", 10, 20), ("d", 20, 30)]
+
+
+CHANGED: dict[str, pa.Table] = {
+    "more rows": pa.table({"at": list(range(9)), "text": ["a"] * 9}),
+    "fewer rows": pa.table({"at": [1], "text": ["a"]}),
+    "other rows": pa.table({"at": list(range(6)), "text": ["b"] * 6}),
+    "text": pa.table({"at": list("012345"), "text": ["a"] * 6}),
+    "another order": pa.table({"text": ["a"] * 6, "at": list(range(6))}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_file_that_is_another_one_when_a_task_reads_it_ends_the_run(tmp_path: Path, name: str) -> None:
+    rows = pa.table({"at": list(range(6)), "text": ["a"] * 6})
+    path = written(tmp_path / "one.parquet", rows)
+    found = _found(path, rows.schema)
+    assert found is not None
+    scan = Scan(rows.schema, {path: found})
+    assert [row["at"] for row in read(scan, 2)] == list(range(6))
+    written(tmp_path / "one.parquet", CHANGED[name])
+    with pytest.raises(drift.InputError, match=r"one\.parquet is another file than when the run began"):
+        read(scan, 2)
 
 
 def test_a_damaged_file_ends_the_run_in_words(spark: Any, tmp_path: Path) -> None:
