@@ -218,7 +218,7 @@ def grown(
     if old["structure"] == new["structure"] and dict(live) == dict(steps) and not is_moved:
         changes = [change for change in compare(old, new) if change.matters]
         texts = {change.step: change.text for change in changes}
-        refused = {name: f"{text}; {_ANEW}" for name, text in _others(old, new).items()}
+        refused = {name: f"{text}; {_instead(steps_of(new)[name])}" for name, text in _others(old, new).items()}
         fates = tuple(Fate(name, "kept", texts.get(name, ""), refused.get(name, "")) for name in steps_of(new))
         code = "; ".join(change.text for change in changes)
         return Growth(checkpoint, dataflow, new, {**dropped, **steps}, fates, (), False, code, code, allowed)
@@ -398,8 +398,8 @@ class _Changed:
         if name in self._allowed.dropped:
             return "is to be dropped, and the graph has it; take it out of one of the two"
         if new[0]["kind"] == "source":
-            if self._has_other_parameters(name):
-                return "has another time policy than before; start a new run with another state="
+            if other := _refused_states(old, new):
+                return f"{other}; {_instead(new)}"
             if old[0]["rank"] != new[0]["rank"]:
                 return "stands at another place among the sources; declare them in the order of then"
         inside_old, inside_new = _inside(self._then, old), _inside(self._graph, new)
@@ -474,9 +474,33 @@ def _is_final(fate: Fate) -> bool:
 
 def _refused_states(then: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
     """Why a step cannot go on with states that a step of then has made; "" if it can."""
+    if now[0]["kind"] == "source":
+        return "has another time policy than before" if _tells_otherwise(then[0], now[0]) else ""
     otherwise = made_otherwise(made_of(then), made_of(now)) if has_state([*now]) else ""
     unless = " unless migrate= converts them" if "initial of type" in otherwise else ""
     return f"is now of {otherwise}, which its states do not fit{unless}" if otherwise else ""
+
+
+def _tells_otherwise(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether a source has another time or tie than before, by which items around a checkpoint are known.
+
+    A function that was mended tells of what was read what it told before; another field or expression does not.
+    """
+    one, other = then["functions"], now["functions"]
+    if then["parameters"] != now["parameters"] or one.keys() != other.keys():
+        return True
+    changed = [role for role in one if one[role]["code"] != other[role]["code"]]
+    return not all(_is_written(each[role]) for role in changed for each in (one, other))
+
+
+def _is_written(function: dict[str, Any]) -> bool:
+    """Whether a function is one of Python, or an object with such."""
+    return any(part["kind"] == "function" for part in function["parts"])
+
+
+def _instead(step: Sequence[dict[str, Any]]) -> str:
+    """What to do where a step cannot go on."""
+    return "start a new run with another state=" if step[0]["kind"] == "source" else _ANEW
 
 
 def _others(then: Fingerprint, now: Fingerprint) -> dict[str, str]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from gated import Gated
@@ -17,7 +18,9 @@ from gated import Gated
 import drift
 import drift.cli
 import drift.state.moving
+from drift.records.fingerprint import fingerprint
 from drift.state import files
+from drift.state.growth import refused_states
 from drift.state.run_checkpoints import begin_elsewhere
 from drift_graph.graph import Dataflow
 
@@ -287,6 +290,47 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, more: dict[str, Any], mess
     state = drift.Checkpoints(tmp_path, changed_graph="accept", changed_code="accept")
     with pytest.raises(drift.GraphError, match=message):
         drift.run(other_graph(**more), sources, state=state)
+
+
+def by_time(policy: drift.EventTime) -> drift.Graph:
+    graph = drift.Graph("timed")
+    graph.source("rows", time=policy, schema={"at": int, "other": int, "n": int}).sink("out")
+    return graph
+
+
+TIMED = [{"at": number, "other": number - 5, "n": number} for number in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed"),
+    [
+        (drift.EventTime("at"), drift.EventTime("other")),
+        (drift.EventTime("at"), drift.EventTime("at", tie="n")),
+        (drift.EventTime("at", tie="n"), drift.EventTime("at", tie="other")),
+        (drift.EventTime(pl.col("at") * 2), drift.EventTime(pl.col("at") * 3)),
+        (drift.EventTime("at"), drift.EventTime(lambda row: row["other"])),
+    ],
+    ids=["time", "new tie", "tie", "expression", "function"],
+)
+def test_a_source_keeps_its_time_and_its_tie_by_which_items_around_a_checkpoint_are_known(
+    tmp_path: Path, policy: drift.EventTime, changed: drift.EventTime
+) -> None:
+    drift.run(by_time(policy), {"rows": TIMED[:5]}, state=tmp_path, complete=False).finish()
+    accepted = {"changed_code": "accept"}, {"changed_code": "accept", "changed_graph": "accept"}
+    for accepts in accepted:
+        state = drift.Checkpoints(tmp_path, **accepts)  # type: ignore[arg-type]
+        with pytest.raises(drift.GraphError, match="'rows' has another time policy than before; start a new run"):
+            drift.run(by_time(changed), {"rows": TIMED}, state=state)
+    prints = [fingerprint(by_time(each).build()) for each in (policy, changed)]
+    assert refused_states(*prints) == "'rows' has another time policy than before"  # of a stream on Spark, too
+
+
+def test_a_function_of_the_time_that_was_mended_is_accepted(tmp_path: Path) -> None:
+    before, mended = (drift.EventTime(time) for time in (lambda row: row["at"], lambda row: int(row["at"] or 0)))
+    first = items_of(drift.run(by_time(before), {"rows": TIMED[:5]}, state=tmp_path, complete=False))
+    state = drift.Checkpoints(tmp_path, changed_code="accept")
+    run = drift.run(by_time(mended), {"rows": TIMED}, state=state)
+    assert first.get("out", []) + items_of(run)["out"] == items_of(drift.run(by_time(before), {"rows": TIMED}))["out"]
 
 
 def test_functions_that_changed_with_the_graph_are_to_be_accepted_too(tmp_path: Path) -> None:
