@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from drift_graph.functions import LibraryFunction, brief, field_of, is_ours, line_of, same_function
+from drift_graph.functions import LibraryFunction, brief, field_of, is_written_here, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
 from drift_graph.metas import Metas
@@ -617,7 +617,7 @@ def _keeps_inside(given: Any) -> bool:
 
 
 def _is_users(part: Any) -> bool:
-    return callable(part) and not isinstance(part, LibraryFunction) and not is_ours(line_of(part) or "")
+    return callable(part) and not isinstance(part, LibraryFunction) and not is_written_here(part)
 
 
 def noted_inside(function: Any, noting: Noting) -> Any:

@@ -31,11 +31,11 @@ from drift.sources.base import (
     Source,
     TakingAhead,
     as_rows,
+    warn_of_loss,
 )
 from drift.state.settings import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
-from drift_graph.functions import warn
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
@@ -377,7 +377,7 @@ class SourceFeed(Feed):
             while len(batch):
                 logged, refused = log.items(batch, now_ms, position)
                 if refused is not None:
-                    warn(f"{refused}; the run has received it and ended before it, so it is in no output")
+                    warn_of_loss(refused)
                 batch = batch[len(logged) + 1 :]
 
     def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:

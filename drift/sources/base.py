@@ -10,6 +10,7 @@ from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
 from drift_graph.errors import InputError
+from drift_graph.functions import warn
 from drift_graph.payloads import AsRows
 
 
@@ -177,6 +178,11 @@ class Backlogged(Protocol):
 
     def backlog(self) -> tuple[int, str] | None:
         """What is there now and was not read, and its unit: "{item}" or "By" (bytes); None if that is not known."""
+
+
+def warn_of_loss(why: object) -> None:
+    """Warn of what a run has received behind its end, and that the next one cannot have."""
+    warn(f"{why}; the run has received it and ended before it, so it is in no output")
 
 
 class NothingYet(InputError):

@@ -87,7 +87,7 @@ class Block:
         data: their bytes, from `at` on.
         lines: their number, once they are cut; 0 for the rest of a line that is too long.
         lines_before: before them in the file.
-        within: whether they begin within a line that is too long.
+        within: whether it stands for the rest of a line that is too long.
         too_long: whether it is one line, which is too long, or the beginning of one.
     """
 
@@ -130,7 +130,9 @@ class File:
         self._within = False  # whether that begins within a line that is too long
         self._parts: list[bytes] = []  # read behind the last block, without a newline
         self._part_bytes = 0
-        self._again = (b"", "")  # a chunk that is read again, before anything else
+        self._pieces_left = (b"", 0)  # complete lines behind the last block, and where in them those begin
+        self._again = (b"", "")  # a chunk that is read again, before any other
+        self._again_whole: list[Block] = []  # blocks that come again, before that
         self._begins = False  # whether it is what another reader has left of a pipe
         self._last = b""  # the last bytes read of a file that somebody may write over
         self._decoder = _decoder(lines, diverts_as)
@@ -183,7 +185,8 @@ class File:
 
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""
-        if self.pipe is None or self.pauses or self._begins:
+        pieces, at = self._pieces_left
+        if self.pipe is None or self.pauses or self._begins or at < len(pieces) or self._again_whole:
             return True
         return bool(select.select([self.pipe], [], [], 0)[0])
 
@@ -211,6 +214,10 @@ class File:
                 again.
         """
         line_max = self.lines.line_max
+        while self._again_whole:
+            self.unreturned.append(self._again_whole.pop(0))
+            if not self.unreturned[-1].within:
+                yield self.unreturned[-1]
         while True:
             data, fault = self._chunk()
             ended = not data and not fault
@@ -224,9 +231,8 @@ class File:
                 self._parts.append(data)
                 self._part_bytes += len(data)
             if self._part_bytes > line_max + 1:  # where the last byte may be of a newline, `_pieces` decides
-                begun, self._parts, self._part_bytes = b"".join(self._parts), [], 0
-                block = self._added(begun, too_long=True)
-                self._within = True
+                block = self._added(b"".join(self._parts), too_long=True)
+                self._parts, self._part_bytes, self._within = [], 0, True
                 yield block
             if fault:
                 raise InputError(f"{self.name}, line {self.lines_read + 1}: {fault}")
@@ -260,20 +266,23 @@ class File:
 
     def _pieces(self, data: bytes) -> Iterator[Block]:
         """Complete lines, with those that are too long apart."""
-        if len(data) > self.lines.line_max:
-            start = at = 0
-            while at < len(data):
-                found = self.lines.newline.search(data, at)
-                end, behind = found.span() if found else (len(data), len(data))
-                if end - at > self.lines.line_max:
-                    if at > start:
-                        yield self._added(data[start:at])
-                    yield self._added(data[at:behind], too_long=True)
-                    start = behind
-                at = behind
-            data = data[start:]
-        if data:
-            yield self._added(data)
+        at, self._pieces_left = 0, (data, 0)
+        while len(data) > self.lines.line_max and at < len(data):
+            found = self.lines.newline.search(data, at)
+            end, behind = found.span() if found else (len(data), len(data))
+            if end - at > self.lines.line_max:
+                if at > self._pieces_left[1]:
+                    yield self._piece(at)
+                yield self._piece(behind, too_long=True)
+            at = behind
+        if len(data) > self._pieces_left[1]:
+            yield self._piece(len(data))
+
+    def _piece(self, end: int, *, too_long: bool = False) -> Block:
+        data, at = self._pieces_left
+        block = self._added(data[at:end], too_long=too_long)
+        self._pieces_left = data, end
+        return block
 
     def _added(self, data: bytes, *, too_long: bool = False) -> Block:
         """The next block. Raises InputError: it is too long, and not diverted."""
@@ -389,8 +398,7 @@ class File:
 
     def start(self) -> Start:
         """Where that begins which was not returned."""
-        if self.unreturned:
-            block = self.unreturned[0]
+        for block in (*self.unreturned, *self._again_whole):
             return Start(block.known.offset, self._hash(block.known), block.lines_before, block.within)
         return Start(self._known.offset, self._hash(self._known), self.lines_read, self._within)
 
@@ -398,13 +406,25 @@ class File:
         return f"{self._etag}, {self._size} bytes" if self._etag else known.hexdigest()
 
     def put_back(self) -> None:
-        """Make everything that was not returned come again."""
-        if self.unreturned:
-            first = self.unreturned[0]
-            self._known, self.lines_read, self._within = first.known, first.lines_before, first.within
-        unreturned = [block.data[block.at :] for block in self.unreturned]
-        self._again = b"".join([*unreturned, *self._parts, self._again[0]]), self._again[1]
-        self.unreturned, self._parts, self._part_bytes = [], [], 0
+        """Make everything that was not returned come again; what is before the rest of a line that is too long, which
+        is not in memory, in the same blocks.
+        """
+        whole = [*self.unreturned, *self._again_whole]
+        for block in whole:
+            block.data, block.at, block.lines = block.data[block.at :], 0, 0
+        cut: list[Block] = []
+        while whole and not whole[-1].within:
+            cut.insert(0, whole.pop())
+        if cut:
+            self._known, self.lines_read, self._within = cut[0].known, cut[0].lines_before, False
+        while whole and whole[0].within:
+            whole.pop(0)
+        if whole:
+            self.lines_read = whole[0].lines_before
+        pieces, at = self._pieces_left
+        unread = [*(block.data for block in cut), pieces[at:], *self._parts, self._again[0]]
+        self._again, self._again_whole = (b"".join(unread), self._again[1]), whole
+        self.unreturned, self._pieces_left, self._parts, self._part_bytes = [], (b"", 0), [], 0
 
     def halt(self) -> None:
         """Read no more of a pipe."""
@@ -413,10 +433,18 @@ class File:
     def unread(self) -> dict[str, Any]:
         """What was taken of a pipe and put back, with the number of lines before it."""
         half, state = self._decoder.getstate() if self._decoder is not None else (b"", 0)
-        unread, decoder = self._again[0].decode("latin-1"), [half.decode("latin-1"), state]
-        return {"unread": unread, "decoder": decoder, "lines": self.lines_read, "packed": self._packed}
+        whole = b"".join(b"\n" if block.within else block.data for block in self._again_whole)
+        if self._within:  # the line that is too long has not ended
+            whole = whole.removesuffix(b"\n")
+        return {
+            "unread": (whole + self._again[0]).decode("latin-1"),
+            "decoder": [half.decode("latin-1"), state],
+            "lines": self.lines_read,
+            "within": self._within and not whole,
+            "packed": self._packed,
+        }
 
-    def begin_with(self, unread: str, decoder: tuple[str, int], lines: int, packed: str) -> None:
+    def begin_with(self, unread: str, decoder: tuple[str, int], lines: int, within: bool, packed: str) -> None:
         """Read what another reader has left of a pipe, before what comes.
 
         Raises:
@@ -427,7 +455,7 @@ class File:
                 f"{self.name} was read in part, and is compressed ({packed}): nobody can read on within that; begin "
                 f"anew with another state, and what unpacks it before the pipe"
             )
-        self._again, self.lines_read, self._begun = (unread.encode("latin-1"), ""), lines, True
+        self._again, self.lines_read, self._within, self._begun = (unread.encode("latin-1"), ""), lines, within, True
         self._begins = bool(unread)
         if self._decoder is not None:
             self._decoder.setstate((decoder[0].encode("latin-1"), decoder[1]))

@@ -160,7 +160,8 @@ def csv(
         convert: for a column, a function that converts its text to a value: {"delay": int}.
         schema: in place of `convert`, names and types of the columns that are taken, as of `Graph.source`, which is the
             default where it has one; the rows stay columns until a function asks for one (extra `columns`). An empty
-            cell is None, except in a column of text; booleans are true and false, dates and times those of ISO 8601.
+            cell is None, except in a column of text, not of categories; booleans are true and false, dates and times
+            those of ISO 8601.
         null_values: texts of cells that are None, in each column: "NA", or ["NA", "-"].
         encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
         line_max: as for `text`, and characters of a row of several lines. A field has 131,072 characters at most, or
@@ -245,7 +246,10 @@ class FileSource(Diverting, TakesSchema):
         return source
 
     def open(self) -> Reader:
-        return _PipeReader(self._opened) if self._path != "-" and is_pipe(self._path) else self._opened()
+        if self._path != "-" and is_pipe(self._path):
+            return _PipeReader(self._opened)
+        reader = self._opened()
+        return reader if reader.file.pipe is None else _PipeReader(lambda: reader, reader)
 
     def _opened(self) -> _FileReader:
         file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)
@@ -259,12 +263,16 @@ class FileSource(Diverting, TakesSchema):
 
 
 class _PipeReader:
-    """A named pipe, opened by the first `read`: where one is opened and closed, what was written to it is lost."""
+    """A pipe. A named one is opened by the first `read`: where it is opened and closed, what was written to it is lost.
 
-    def __init__(self, open_it: Callable[[], _FileReader]) -> None:
+    Args:
+        reader: of a pipe that is open already.
+    """
+
+    def __init__(self, open_it: Callable[[], _FileReader], reader: _FileReader | None = None) -> None:
         self._open_it = open_it
-        self._reader: _FileReader | None = None
-        self._sought: Any = None
+        self._reader = reader
+        self._sought: Any = None  # until something was returned
         self._takes_more = True
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -273,25 +281,48 @@ class _PipeReader:
                 return None
             self._reader = self._open_it()
             if self._sought is not None:
-                self._reader.seek(self._sought)
-        return self._reader.read(items_max)
+                self._begin()
+        try:
+            payloads = self._reader.read(items_max)
+        except NothingYet:
+            return [] if self._takes_more else None
+        if payloads:
+            self._sought = None
+        return payloads
+
+    def _begin(self) -> None:
+        """Begin with what another reader has left."""
+        assert self._reader is not None
+        file = self._reader.file
+        names = "unread", "decoder", "lines", "within", "packed", "header", "items"
+        *unread, header, items = position_fields(self._sought, "pipe", file.name, *names)
+        file.begin_with(*unread)
+        self._reader.begin_within(header, items)
 
     def position(self) -> Any:
-        return self._sought if self._reader is None else self._reader.position()
+        """What was taken and was not returned, once it is halted, or as long as nothing was."""
+        if self._reader is not None and not self._takes_more and not self._reader.has_ended:
+            header, items = self._reader.put_back()
+            self._sought = position_of("pipe", **self._reader.file.unread(), header=header, items=items)
+        return self._sought
 
     def seek(self, position: Any) -> None:
-        self._sought = position
+        self._sought = in_one_file(position) or None
+        if self._reader is not None and self._sought is not None:
+            self._begin()
 
     def halt(self) -> None:
         self._takes_more = False
         if self._reader is not None:
-            self._reader.halt()
+            self._reader.file.halt()
 
     def left(self) -> list[Any]:
+        """All of it is in the position."""
         return []
 
     def filenos(self) -> Sequence[int]:
-        return () if self._reader is None else self._reader.filenos()
+        pipe = None if self._reader is None else self._reader.file.pipe
+        return () if pipe is None else (pipe,)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -303,7 +334,7 @@ class _FileReader:
 
     def __init__(self, kind: str, file: File, batches: Callable[[File], Iterator[ReadLines]]) -> None:
         self._kind = kind
-        self._file = file
+        self.file = file
         self._make = batches
         self._batches = batches(file)
         self._batch = ReadLines([])
@@ -312,38 +343,35 @@ class _FileReader:
         self._behind = 0  # payloads that were returned since these lines
         self._header: list[str] | None = None  # of a CSV file, if it was known when the batch began
         self._to_skip = 0  # payloads to skip
-        self._sought: Any = None  # of a pipe, until something was returned
-        self._ended = False
+        self.has_ended = False
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
         while self._at >= len(self._batch.payloads):
-            if not self._file.is_ready():
+            if not self.file.is_ready():
                 return []
-            header = self._file.header
-            unreturned, self._file.unreturned = self._file.unreturned, []
+            header = self.file.header
+            unreturned, self.file.unreturned = self.file.unreturned, []
             try:
                 batch = next(self._batches, None)
             except Exception as error:  # the fault may lie before that line: the next reader meets it again
-                self._file.unreturned[:0] = unreturned
+                self.file.unreturned[:0] = unreturned
                 if not isinstance(error, NothingYet):
                     self._error = error
                 elif self._to_skip:
                     raise self._position_lost() from None
                 else:
-                    self._go_back()
-                    if self._file.pauses:
+                    self.put_back()
+                    if self.file.pauses and self.file.pipe is None:
                         return None
-                    if self._file.pipe is not None:
-                        return []
                 raise
             if batch is None and self._to_skip:
                 raise self._position_lost()
             if batch is None:
-                self._file.unreturned = unreturned
-                self._ended = True
+                self.file.unreturned = unreturned
+                self.has_ended = True
                 return None
             self._batch, self._at, self._lines, self._behind, self._header = batch, 0, 0, 0, header
             skipped = min(self._to_skip, len(batch.payloads))
@@ -351,18 +379,28 @@ class _FileReader:
         at = self._at
         self._at = min(at + items_max, len(self._batch.payloads))
         payloads: list[Any] = self._batch.payloads[at : self._at]
-        self._sought = None
         return payloads
 
-    def _go_back(self) -> None:
-        """To what was not returned, of a file that has no more at the moment."""
+    def put_back(self) -> tuple[list[str] | None, int]:
+        """What was not returned comes again: of a file that has no more at the moment, or of a pipe that is halted.
+
+        Returns:
+            The header that is known before it, and how many of its first payloads were returned.
+        """
         self._take()
         if not self._lines:
-            self._file.header = self._header
-        self._header = self._file.header
-        self._file.put_back()
-        self._batches = self._make(self._file)
-        self._batch, self._at, self._lines, self._to_skip, self._behind = ReadLines([]), 0, 0, self._behind, 0
+            self.file.header = self._header
+        self._header = self.file.header
+        self.file.put_back()
+        self._batches = self._make(self.file)
+        self._batch, self._at, self._lines, self._to_skip, self._behind = (
+            ReadLines([]),
+            0,
+            0,
+            self._to_skip + self._behind,
+            0,
+        )
+        return self._header, self._to_skip
 
     def _take(self) -> None:
         """Take the lines of the payloads that were returned off the file."""
@@ -371,76 +409,57 @@ class _FileReader:
             while self._behind < self._at and ends[self._at - self._behind - 1] < 0:
                 self._behind += 1
             lines = ends[self._at - self._behind - 1] if self._behind < self._at else 0
-        self._file.take(lines - self._lines)
+        self.file.take(lines - self._lines)
         self._lines = lines
 
-    def halt(self) -> None:
-        self._file.halt()
-
-    def left(self) -> list[Any]:
-        """All of it is in the position."""
-        return []
-
     def position(self) -> Any:
-        """Of a pipe, what was taken of it and was not returned, once it is halted, or as long as nothing was."""
-        if self._file.pipe is not None:
-            if self._file.pauses and not self._ended:
-                self._go_back()
-                unread, items = self._file.unread(), self._to_skip
-                self._sought = position_of("pipe", **unread, header=self._header, items=items)
-            return self._sought
         self._take()
-        header = self._file.header if self._lines else self._header
+        header = self.file.header if self._lines else self._header
         items = self._behind or self._to_skip
-        return position_of(self._kind, **self._file.start()._asdict(), header=header, items=items)
+        return position_of(self._kind, **self.file.start()._asdict(), header=header, items=items)
 
     def seek(self, position: Any) -> None:
         """The position may be one within this file, of a source that followed it."""
         position = in_one_file(position)
         if position == {}:
             return
-        if self._file.pipe is not None:
-            names = "unread", "decoder", "lines", "packed", "header", "items"
-            *unread, header, self._to_skip = position_fields(position, "pipe", self._file.name, *names)
-            self._file.begin_with(*unread)
-            self._sought, self._file.header = position, header
-            self._header = header
-            return
-        *start, header, items = position_fields(
-            position, self._kind, self._file.name, *Start._fields, "header", "items"
-        )
-        self._file.start_at(Start(*start))
-        self._file.header = self._header = header
+        *start, header, items = position_fields(position, self._kind, self.file.name, *Start._fields, "header", "items")
+        self.file.start_at(Start(*start))
+        self.begin_within(header, items)
+
+    def begin_within(self, header: list[str] | None, items: int) -> None:
+        """Pass over so many payloads that were returned, where the columns of a CSV file are these."""
+        self.file.header = self._header = header
         self._to_skip = items
 
     def _position_lost(self) -> InputError:
-        return position_lost(self._file.name, "an item after the start of a line", f"it has {self._to_skip} fewer")
+        return position_lost(self.file.name, "an item after the start of a line", f"it has {self._to_skip} fewer")
 
     def pause_at_end(self) -> bool:
-        return self._file.pause_at_end()
+        return self.file.pause_at_end()
 
     def complete(self) -> None:
         """The file grows no more: its end is the end."""
-        self._file.grows = False
+        self.file.grows = False
 
     @property
     def ended_at(self) -> int:
         """The size of the file, in bytes, when its end was read."""
-        return self._file.ended_at
+        return self.file.ended_at
 
     def filenos(self) -> Sequence[int]:
-        return () if self._file.pipe is None else (self._file.pipe,)
+        return ()
 
     def fraction(self) -> float | None:
         """The share of the file that has been read, 0 to 1; None if its size is unknown."""
-        return self._file.fraction()
+        return self.file.fraction()
 
     def backlog(self) -> tuple[int, str] | None:
-        return self._file.backlog()
+        return self.file.backlog()
 
     def close(self) -> None:
         self._batch = ReadLines([])
-        self._file.close()
+        self.file.close()
 
 
 def _check_follow(path: object, follow: bool) -> None:

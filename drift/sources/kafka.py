@@ -4,8 +4,9 @@ Invariant: the items are the messages behind the initial offsets, each once; wit
 timestamps and partitions, so that the same topic gives the same items in the same order. A position is only taken by
 the topic that it is of.
 
-Why: a position has a hash of the last message that was returned of each partition. A topic that was deleted and begun
-anew has another one at that offset, or none yet. What retention or compaction has taken cannot be compared.
+Why: a position has a hash of the message in front of it in each partition: the last that was returned, or the last that
+was there where the reading began. A topic that was deleted and begun anew has another one at that offset, or none yet.
+What retention or compaction has taken cannot be compared.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -106,12 +107,13 @@ def _opened(
             consumer = Consumer({"on_commit": commits.was_made, **config}, logger=_SILENT)
             failing.callback(consumer.close)
             offsets = Offsets(topic, _ranges(consumer, topic), start, live=live)
+            poller = _Poller(consumer, offsets, commits, live=live)
         except KafkaException as error:
             raise InputError(
                 f"topic {topic!r} of Kafka cannot be read: {error.args[0].str()}; check servers and topic"
             ) from None
         failing.pop_all()
-    return _Poller(consumer, offsets, commits, live=live)
+    return poller
 
 
 def _ranges(consumer: Consumer, topic: str) -> dict[int, Range]:
@@ -166,9 +168,10 @@ class _Poller:
         self._offsets = offsets
         self._commits = commits
         self._released: dict[int, int] = {}
-        self._last: defaultdict[int, LastRead] = defaultdict(LastRead)  # message of each partition that was returned
+        self._last: defaultdict[int, LastRead] = defaultdict(LastRead)  # message before the next of each partition
         self._looked_s = time.monotonic()
         self._silent_s: float | None = None  # since when no broker answers
+        self._note(self._before(offsets.next))
         self._begin()
 
     @property
@@ -198,7 +201,11 @@ class _Poller:
 
     def behind(self, marks: Sequence[Message]) -> None:
         self._offsets.behind([(each.partition, each.offset) for each in marks])
-        for partition, last in {each.partition: each for each in marks}.items():
+        self._note(marks)
+
+    def _note(self, messages: Iterable[Message]) -> None:
+        """The last of each partition is the one in front of a position."""
+        for partition, last in {each.partition: each for each in messages}.items():
             self._last[partition].note([last.timestamp, last.value])
 
     def position(self) -> Any:
@@ -208,32 +215,42 @@ class _Poller:
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended, after a live one at the present ends."""
         self._offsets.seek(position)
+        self._last.clear()
         for partition, mark in position.get("marks", {}).items():  # older states have none
             self._last[int(partition)].seek(mark)
-        self._check()
+        for found in self._before(self._last):
+            if mark_of([[found.timestamp, found.value]]) != self._last[found.partition].mark:
+                raise position_lost(
+                    f"topic {self._offsets.topic!r} of Kafka",
+                    f"offset {found.offset} of partition {found.partition}",
+                    "that is another message: the topic was deleted and begun anew, or it is another one",
+                )
         self._begin()
 
-    def _check(self) -> None:
-        """Raises InputError: a message that was read last is another one now, or Kafka does not answer."""
+    def _before(self, partitions: Iterable[int]) -> Iterator[Message]:
+        """The message right before the next one of each of these partitions that still has it.
+
+        Raises:
+            InputError: Kafka does not answer, or with an error.
+        """
         from confluent_kafka import TopicPartition
 
         offsets, topic = self._offsets, self._offsets.topic
-        unseen = {each: offsets.next[each] - 1 for each in self._last if offsets.has(each, offsets.next[each] - 1)}
+        unseen = {each: offsets.next[each] - 1 for each in partitions if offsets.has(each, offsets.next[each] - 1)}
         self._consumer.assign([TopicPartition(topic, *each) for each in unseen.items()])
         until_s = time.monotonic() + _ANSWER_MAX_S
         while unseen:
-            found = self._consumer.consume(1, _WAIT_S)
-            if not found and time.monotonic() > until_s:
-                raise InputError(f"topic {topic!r} of Kafka cannot be read: no answer within {_ANSWER_MAX_S:.0f} s")
-            for message in found:
-                last = unseen.pop(message.partition() or 0, None)
-                if message.error() is None and message.offset() == last:
-                    mark = mark_of([[message.timestamp()[1], message.value()]])
-                    if mark != self._last[message.partition() or 0].mark:
-                        now = "that is another message: the topic was deleted and begun anew, or it is another one"
-                        raise position_lost(
-                            f"topic {topic!r} of Kafka", f"offset {last} of partition {message.partition()}", now
-                        )
+            messages, at_end = self._consumed(self._consumer.consume(1, _WAIT_S))
+            for message in messages:
+                if message.offset == unseen.pop(message.partition, None):
+                    yield message
+            for partition in at_end:  # compaction has taken it
+                unseen.pop(partition, None)
+            if not messages and not at_end and time.monotonic() > until_s:
+                raise self._unreadable(f"no answer within {_ANSWER_MAX_S:.0f} s")
+
+    def _unreadable(self, why: str) -> InputError:
+        return InputError(f"topic {self._offsets.topic!r} of Kafka cannot be read: {why}")
 
     def end_anew(self) -> None:
         self._offsets.end_anew()
@@ -311,25 +328,33 @@ class _Poller:
             self._ends[partition] = found.end
         self._consumer.incremental_assign([TopicPartition(topic, each, found.first) for each, found in added.items()])
 
-    def _messages(self, items_max: int, wait_s: float) -> tuple[list[Any], dict[int, int]]:
+    def _messages(self, items_max: int, wait_s: float) -> tuple[list[Message], dict[int, int]]:
         """Messages, and the partitions that have been read to their ends, with the offsets there."""
-        from confluent_kafka import KafkaError
-
         self._commit(waiting=False)
         consume = self._consumer.consume  # it waits for as many as requested, so one is waited for
         found = consume(items_max, 0.0) or [*consume(1, wait_s), *consume(max(items_max - 1, 1), 0.0)]
         if time.monotonic() - self._looked_s > _LOOK_S:
             self._look()
-        messages = [message for message in found if message.error() is None]
+        return self._consumed(found)
+
+    def _consumed(self, found: Iterable[Any]) -> tuple[list[Message], dict[int, int]]:
+        """Messages of a consumer, and the partitions that have been read to their ends, with the offsets there.
+
+        Raises:
+            InputError: there is an error that does not pass.
+        """
+        from confluent_kafka import KafkaError
+
+        messages: list[Message] = []
         at_end: dict[int, int] = {}
-        for message in found:
-            error = message.error()
+        for each in found:
+            error = each.error()
             if error is None:
-                continue
-            if error.code() == KafkaError._PARTITION_EOF:
-                at_end[int(message.partition() or 0)] = int(message.offset() or 0)
+                messages.append(_message(each))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end[each.partition()] = each.offset()
             elif not error.retriable() or error.fatal():
-                raise InputError(f"topic {self._offsets.topic!r} of Kafka cannot be read: {error.str()}")
+                raise self._unreadable(error.str())
         return messages, at_end
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
@@ -342,9 +367,9 @@ class _Poller:
             if self._live:
                 self._see_ends()
                 if len(self._ends) == 1:
-                    return Fetched([each.value() for each in messages], [*map(_message, messages)])
+                    return Fetched([each.value for each in messages], messages)
             now_s = time.monotonic()
-            aligned.put(map(_message, messages), now_s)
+            aligned.put(messages, now_s)
             for partition, offset in at_end.items():
                 aligned.reach(partition, offset)
             taken = aligned.take(items_max, now_s)

@@ -14,12 +14,21 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Acknowledging, Backlogged, Diverting, Ending, Reader, Retaining, Source, TakesSchema
+from drift.sources.base import (
+    Acknowledging,
+    Backlogged,
+    Diverting,
+    Ending,
+    Reader,
+    Retaining,
+    Source,
+    TakesSchema,
+    warn_of_loss,
+)
 from drift.sources.json_values import NoJson, Texts, Values, why_none
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
-from drift_graph.functions import warn
 from drift_graph.payloads import are_rows
 
 _WAIT_S = 0.2
@@ -318,7 +327,7 @@ class LiveReader(_Polled, Buffered):
                 payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
                 batches.append(payloads)
                 if error is not None:
-                    warn(f"{error}; the run has received it and ended before it, so it is in no output")
+                    warn_of_loss(error)
                 values, marks = values[len(payloads) + 1 :], marks[len(payloads) + 1 :]
         return batches
 

@@ -3,8 +3,9 @@
 Invariant: what is read is what lies behind the ID that it began with, each entry once, in the order of IDs. A position
 is only taken by the stream that it is of.
 
-Why: a position has a hash of the entry that was read last, and how many were added up to it. A stream that was deleted
-and begun anew has another one there, or has fewer, or more behind it than were added since.
+Why: a position has a hash of the entry in front of it, and how many were added up to that: the last that was read, or
+the last that was there when the reading began. A stream that was deleted and begun anew has another one there, or has
+fewer, or more behind it than were added since.
 """
 
 from __future__ import annotations
@@ -73,16 +74,19 @@ def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: b
 
     try:
         client = client_of_redis(url)
-        info = _info(client, stream)
         found: Any = client.xrevrange(stream, count=1)
+        info = _info(client, stream)
     except (redis.RedisError, ValueError) as error:
         raise InputError(f"stream {stream!r} of Redis cannot be read: {cleaned(error, url)}; check the URL") from None
-    newest = found[0][0].decode() if found else "0"
-    removals = _Removals()
+    newest, removals, last = found[0][0].decode() if found else "0", _Removals(), LastRead()
     if start == "0":
         removals.begin(info)
+    elif start == "$" and found:
+        last.note([found[0][0], *found[0][1].items()])
+        removals.begin_behind(info, newest)
     behind, end = newest if start == "$" else start, newest if until_end else None
-    return _Poller(client, stream, field, behind, end, removals, info.get("entries-added", 0 if not info else None))
+    added = info.get("entries-added", 0 if not info else None)
+    return _Poller(client, stream, field, behind, end, removals, last, added)
 
 
 def _info(client: redis_client.Redis, stream: str) -> dict[str, Any]:
@@ -118,6 +122,12 @@ class _Removals:
             self.passed = 0
         elif "entries-added" in info:
             self.passed = info["entries-added"] - info["length"]
+
+    def begin_behind(self, info: dict[str, Any], newest: str) -> None:
+        """Reading begins behind the newest entry, which is that of `info` unless others were added meanwhile."""
+        self._deleted = info.get("max-deleted-entry-id")
+        if info.get("last-generated-id", b"").decode() == newest:
+            self.passed = info.get("entries-added")
 
     def unread(self, info: dict[str, Any], last: str, marks: Sequence[str]) -> int:
         """How many entries were removed unread. `last`: the entry that was read last before those of the marks.
@@ -156,6 +166,7 @@ class _Poller:
         start: str,
         end: str | None,
         removals: _Removals,
+        last: LastRead,
         added: int | None,
     ) -> None:
         self._client = client
@@ -164,7 +175,7 @@ class _Poller:
         self._fetched = self._returned = start
         self._entries_returned = 0
         self._unreturned: deque[tuple[bytes, Any]] = deque()  # entries that were fetched, with their fields
-        self._last = LastRead()  # entry that was returned
+        self._last = last  # entry in front of the next
         self._removals = removals
         self._added = self._present_added = added  # how many entries were ever added, up to the end
         self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Reader, warn_of_loss
 from drift.sources.wake import Wake
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
-from drift_graph.functions import warn
 
 _RECEIVE_BYTES = 1 << 16
 
@@ -326,5 +325,5 @@ class _TcpReader:
             self._lines.append(diverted(self._diverts_as, fault, data))
             return
         if self._error is not None:
-            warn(f"{fault}; the run has ended before it, so it is in no output")
+            warn_of_loss(fault)
         self._error = self._error or InputError(fault)

@@ -419,6 +419,12 @@ def _own_time(stream: Stream[Any], time: Any) -> OwnTime:
             )
         return OwnTime.of(found[0], tuple(each.name for each in givers))
     given = time if isinstance(time, EventTime) else EventTime(time)
+    if unread := given.beyond("time", "zone", "ambiguous", "unit"):
+        raise GraphError(
+            f"window(..., time=EventTime(...)) (at {where}) reads the time of an item by time=, zone=, ambiguous= and "
+            f"unit= alone, and got {', '.join(f'{each}=' for each in unread)}: what is late and how items are ordered "
+            f"says the time policy of the source, and late= and allowed= of the window itself"
+        )
     policy = policy_of_fields(given, stream._fields, "window(..., allowed=...)", where)
     assert policy.reads_payloads
     return OwnTime.of(policy)

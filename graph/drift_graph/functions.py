@@ -143,15 +143,25 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def line_of(function: Callable[..., Any]) -> str | None:
-    """ "file:line" where a Python function is defined; None for one written in C, and for a field's name."""
-    function = user_function(function)
+    """ "file:line" where a user's function is defined; None for one of this library or in C, and for a field's name."""
+    code = _code_of(user_function(function))
+    return None if code is None or is_ours(code.co_filename) else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def is_written_here(function: Callable[..., Any]) -> bool:
+    """Whether a function is one of this library."""
+    code = _code_of(user_function(function))
+    return code is not None and is_ours(code.co_filename)
+
+
+def _code_of(function: Callable[..., Any]) -> types.CodeType | None:
     if field_of(function, "is_field", False):
         return None
     if isinstance(function, functools.partial):
-        return line_of(function.func)
+        return _code_of(user_function(function.func))
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, types.CodeType) else None
+    return code if isinstance(code, types.CodeType) else None
 
 
 class _Brief(reprlib.Repr):

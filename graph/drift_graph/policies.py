@@ -7,7 +7,7 @@ policy is made, in the user's words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -192,6 +192,12 @@ class EventTime:
         others = {"late": late, "zone": known, "ambiguous": ambiguous, "unit": unit}
         for name, value in {**functions, **spans, **others}.items():
             object.__setattr__(self, name, value)
+
+    def beyond(self, *read: str) -> list[str]:
+        """The names of the arguments that are given, apart from those that are read."""
+        plain = EventTime(**{name: getattr(self, name) for name in read})
+        names = [each.name for each in fields(self)]
+        return [name for name in names if not same_function(getattr(self, name), getattr(plain, name))]
 
     def time_of(self, value: Any) -> int | None:
         """The result of the time function as an int of 64 bits; None if it is not a time."""

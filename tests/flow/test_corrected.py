@@ -368,6 +368,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: source_of(drift.Graph("g")).window(drift.windows.tumbling(5), allowed_lateness=5),  # type: ignore[arg-type]
         "it is called allowed here",
     ),
+    "policy of a source": (
+        lambda: source_of(drift.Graph("g")).window(
+            drift.windows.tumbling(5),
+            allowed=5,
+            time=drift.EventTime("at", lateness=5, tie="n", late="divert", idle_after_ms=5, future_max=9, zone="UTC"),
+        ),
+        "unit= alone, and got lateness=, tie=, late=, idle_after_ms=, future_max=: what is late",
+    ),
+    "allowed of a policy": (
+        lambda: source_of(drift.Graph("g")).window(
+            drift.windows.tumbling(5), allowed=5, time=drift.EventTime("at", allowed=5, ambiguous="latest", unit="s")
+        ),
+        "unit= alone, and got allowed=: what is late",
+    ),
     "arrival": (lambda: drift.ArrivalTime(allowed=5), "takes no allowed="),  # type: ignore[call-arg]
 }
 
@@ -386,10 +400,15 @@ def test_an_item_whose_window_is_gone_ends_the_run_and_says_what_to_set() -> Non
     run = drift.run(graph, {"rows": [{"at": 1}, {"at": 40}, {"at": 3}]})
     with pytest.raises(drift.StepError, match=r"set allowed of the window to 31 or more.*late='NAME'"):
         run.finish()
-    with pytest.raises(drift.StepError, match="name its unit"):
+    here = rf"at       {__file__}:\d+\n  declared {__file__}:"  # where no function of the user is called, too
+    with pytest.raises(drift.StepError, match=rf"name its unit.*\n  {here}"):
         graph = drift.Graph("no time")
         source_of(graph).window(drift.windows.tumbling(10), allowed=5, time="other").count().sink("out")
         drift.run(graph, {"rows": [{"at": 1, "other": 2.5}]}).finish()
+    with pytest.raises(drift.PayloadError, match=rf"no canonical form.*\n  {here}"):
+        graph = drift.Graph("no key")
+        source_of(graph).key_by(lambda row: print).window(drift.windows.tumbling(10), allowed=5).count().sink("out")
+        drift.run(graph, {"rows": [{"at": 1}]}).finish()
 
 
 def test_what_is_later_than_allowed_says_that_more_can_be_allowed() -> None:

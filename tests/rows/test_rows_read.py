@@ -270,6 +270,8 @@ def test_cells_of_csv_that_stand_for_no_value_are_none(tmp_path: Path, encoding:
 
     typed = [(1, "a", 1.5), (2, None, None), (3, "", None), (4, "b", None)]
     assert read(schema={"at": int, "zone": str, "fare": float}, null_values=["NA", "-"]) == typed
+    of_categories = [(at, zone or None, fare) for at, zone, fare in typed]
+    assert read(schema={"at": int, "zone": pl.Categorical(), "fare": float}, null_values=["NA", "-"]) == of_categories
     texts = [("1", "a", "1.5"), ("2", None, None), ("3", "", ""), ("4", "b", "-")]
     assert read(null_values="NA") == texts
     converted = [("1", "a", 1.5), ("2", None, None), ("3", "", None), ("4", "b", None)]

@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -317,7 +318,7 @@ def test_a_reader_of_a_stream_goes_on_behind_what_another_has_returned(redis_url
     client.close()
 
 
-@pytest.mark.parametrize("until_end", [True, False])
+@pytest.mark.parametrize("until_end, start", [(True, "0"), (False, "0"), (False, "$")])
 @pytest.mark.parametrize(
     "anew, says",
     [
@@ -328,7 +329,7 @@ def test_a_reader_of_a_stream_goes_on_behind_what_another_has_returned(redis_url
     ids=["other fields", "other IDs", "only later IDs"],
 )
 def test_a_stream_that_was_begun_anew_with_as_many_entries_is_another(
-    redis_url: str, until_end: bool, anew: list[tuple[int, str]], says: str
+    redis_url: str, until_end: bool, start: str, anew: list[tuple[int, str]], says: str
 ) -> None:
     client, stream = redis_client.Redis.from_url(redis_url), f"as many{next(numbers)}"
 
@@ -339,10 +340,10 @@ def test_a_stream_that_was_begun_anew_with_as_many_entries_is_another(
 
     same = [(1, "a"), (2, "b"), (3, "c")]
     write(same)
-    source = sources.redis(redis_url, stream, decode="text", until_end=until_end)
+    source = sources.redis(redis_url, stream, decode="text", until_end=until_end, start=start)
     with closing(source.open()) as reader:
         found: list[Any] = []
-        while len(found) < 3:
+        while start == "0" and len(found) < 3:
             found += reader.read(2) or ()
         position = reader.position()
     write(anew)
@@ -493,6 +494,43 @@ def test_a_source_that_is_shorter_than_it_was_is_not_read_on(kafka: Kafka, redis
     with pytest.raises(InputError, match=r"up to entry 5-0 .* its newest was 1-0; bring back the data"):
         stream.seek({**stream.position(), "behind": "5-0"})
     stream.close()
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_an_error_of_no_partition_does_not_stand_for_a_message_that_is_compared(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    topic = kafka.topic(f"compared{next(numbers)}")
+    kafka.send(topic, {0: [b"0"]})
+    reader: Any = sources.kafka(kafka.servers, topic, start="latest").open()
+    position = {**reader.position(), "marks": {"0": "another"}}
+    consume, told = reader._poller._consumer.consume, []
+
+    def failing_once(items_max: int, wait_s: float) -> list[Any]:
+        if told:
+            return consume(items_max, wait_s)  # type: ignore[no-any-return]
+        told.append(confluent_kafka.KafkaError(confluent_kafka.KafkaError._ALL_BROKERS_DOWN, retriable=passes))
+        return [SimpleNamespace(error=lambda: told[0], partition=lambda: None, offset=lambda: None)]
+
+    monkeypatch.setattr(reader._poller, "_consumer", _With(reader._poller._consumer, consume=failing_once))
+    says = (
+        "offset 0 of partition 0 .*, and now that is another message"
+        if passes
+        else "cannot be read: .*connections are down"
+    )
+    with closing(reader), pytest.raises(InputError, match=says):
+        reader.seek(position)
+
+
+class _With:
+    """An object with other methods."""
+
+    def __init__(self, inner: Any, **methods: Any) -> None:
+        self._inner = inner
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -174,7 +175,7 @@ class Place(NamedTuple):
         trim: delete so many of the oldest.
     """
 
-    source: Callable[[], Any]
+    source: Callable[..., Any]
     fill: Callable[[Sequence[int]], object]
     add: Callable[[Sequence[int]], object]
     trim: Callable[[int], object] | None
@@ -194,8 +195,8 @@ class Topic:
         for n in more:
             self.kafka.send(self.name, {n % 2: [str(n).encode()]})
 
-    def source(self) -> Any:
-        return sources.kafka(self.kafka.servers, self.name, decode="json", until_end=True)
+    def source(self, *, until_end: bool = True, **more: Any) -> Any:
+        return sources.kafka(self.kafka.servers, self.name, decode="json", until_end=until_end, **more)
 
 
 def table_of(run: Callable[[str], object], source: Callable[[], Any]) -> Place:
@@ -240,7 +241,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
                     client.xadd(name, {"payload": str(n)}, id=f"{client.xlen(name) + 1}-{n}")
 
             yield Place(
-                lambda: sources.redis(url, name, decode="json", until_end=True),
+                lambda until_end=True, **more: sources.redis(url, name, decode="json", until_end=until_end, **more),
                 lambda more: (client.delete(name), add(more)),
                 add,
                 None,
@@ -285,6 +286,31 @@ def test_what_was_deleted_and_begun_anew_under_its_name_is_refused(
     for _ in range(2):  # nothing was read
         with pytest.raises(drift.InputError, match=r"when the state of this run was saved, and now .*; bring back"):
             rest_of(place, tmp_path / "state")
+
+
+@pytest.mark.parametrize("place", ["redis", "kafka"], indirect=True)
+@pytest.mark.parametrize("anew", [1, 5, 12])
+def test_what_was_begun_at_its_end_and_not_read_is_known_again(place: Place, anew: int) -> None:
+    def opened() -> Any:
+        source = place.source(start="$" if "redis" in repr(place.source()) else "latest", until_end=False)
+        return closing(source.open())
+
+    place.fill(range(6))
+    with opened() as reader:
+        position = json.loads(json.dumps(reader.position()))
+    place.add([6])
+    with opened() as reader:
+        reader.seek(position)
+        assert [reader.position().get(each) for each in ("mark", "marks")] == [
+            position.get(each) for each in ("mark", "marks")
+        ]
+        found: list[Any] = []
+        while not found:
+            found += reader.read(9)
+    assert found == [6]
+    place.fill(range(100, 100 + anew))
+    with opened() as reader, pytest.raises(drift.InputError, match=r"state of this run was saved, and now .*; bring"):
+        reader.seek(position)
 
 
 def test_what_was_read_may_be_deleted_from_a_table(tmp_path: Path, place: Place) -> None:

@@ -180,7 +180,7 @@ def test_what_was_received_behind_what_cannot_be_decoded_comes_in_the_next_run(
         source, is_received = sending(lines)
         run = drift.run(sunk(), {"s": source}, batch_items=10, state="state")
         with (
-            pytest.warns(UserWarning, match=r"(?s)401.*it is in no output"),
+            pytest.warns(UserWarning, match=r"(?s)401.*the run has received it and ended before it"),
             pytest.raises(InputError, match=r"(message|line) 21: .*xff"),
             run,
         ):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sourced import all_of, drained, fault_of, temporary
 from test_sources_positions import check, chunks
 
-from drift import SettingsError, sources
+from drift import InputError, SettingsError, sources
 from drift.sources import Source
 from drift_graph.diverted import diverted, is_diverted
 
@@ -65,6 +67,85 @@ def test_a_line_is_too_long_by_its_bytes_alone_however_the_file_is_cut(
             assert payloads == wanted[:good]
             assert fault.startswith(f"{path}, line {good + 1}: the line has more than line_max={line_max} bytes, which")
             assert fault.endswith("raise line_max")
+
+
+@given(
+    kind=st.sampled_from(MAKES),
+    lines=st.lists(st.integers(0, 10**11).map(str), min_size=1, max_size=12),
+    newline=st.sampled_from(["\n", "\r\n"]),
+    line_max=st.integers(2, 10),
+    items_max=st.integers(1, 4),
+    steps=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5), st.booleans()), max_size=8),
+    diverts=st.booleans(),
+)
+@example(sources.text, ["0", "100000", "1"], "\n", 2, 3, [(2, 1, False), (4, 1, True)], True)  # within it
+@settings(deadline=None, max_examples=150)
+def test_a_pipe_is_read_on_where_a_run_left_it_also_around_lines_that_are_too_long(
+    kind: Callable[..., Any],
+    lines: list[str],
+    newline: str,
+    line_max: int,
+    items_max: int,
+    steps: list[tuple[int, int, bool]],
+    diverts: bool,
+) -> None:
+    """In each step so many more bytes are written, and read so many times; after some another run goes on."""
+    data = newline.join([*lines, ""]).encode()
+
+    def opened(path: Path) -> Any:
+        source = kind(path, line_max=line_max)
+        return (source.diverting("s") if diverts else source).open()
+
+    with temporary(data) as path:
+        whole, error = drained(opened_by(lambda: opened(path)), items_max)
+        pipe = path.with_name("pipe")
+        os.mkfifo(pipe)
+        held = os.open(pipe, os.O_RDWR)
+        got: list[Any] = []
+        found: Exception | None = None
+        reader = opened(pipe)
+        for size, reads, ends in (*steps, (len(data), -1, True)):
+            os.write(held, data[:size])
+            data = data[size:]
+            try:
+                if reads < 0:
+                    got += reader.read(items_max)
+                    os.close(held)  # what is in the pipe stays there as long as somebody has it open
+                while reads and (batch := reader.read(items_max)) is not None:
+                    got += batch
+                    reads -= 1
+            except InputError as fault:
+                found = fault
+            if ends or found:
+                reader.halt()
+                position = json.dumps(reader.position())
+                assert reader.left() == [] and json.dumps(reader.position()) == position
+                reader.close()
+                reader = opened(pipe)
+                reader.seek(json.loads(position))
+        reader.close()
+    assert got == whole
+    told, wanted = (str(each).partition(", which begins")[0] for each in (found, error))
+    assert told.replace(str(pipe), str(path)) == wanted
+
+
+def test_lines_behind_one_that_is_too_long_do_not_wait_until_more_comes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    held = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(held, b"0\n100\n1\n2\n")
+    reader: Any = sources.text(tmp_path / "pipe", line_max=2).diverting("s").open()
+    assert [is_diverted(each) or each for _ in range(3) for each in reader.read(9)] == ["0", True, "1", "2"]
+    reader.close()
+    os.close(held)
+
+
+class opened_by:
+    """A source whose readers are made by a function."""
+
+    live = False
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.open = make
 
 
 @pytest.mark.parametrize("make", MAKES)
