@@ -21,7 +21,6 @@ import drift.sources.changes
 import drift.sources.polled
 import drift.sources.sockets
 from drift import sources
-from drift.sources.sockets import _TcpReader
 
 ZEROMQ = importlib.import_module("drift.sources.zeromq")
 
@@ -234,7 +233,7 @@ class Lines(OnePartition):
     def read_from(self) -> Iterator[None]:
         with (
             mock.patch.object(drift.sources.sockets.socket, "create_server", lambda *_, **__: Listener(self)),
-            mock.patch.object(drift.sources.sockets, "_TcpReader", asked(self, _TcpReader)),
+            mock.patch.object(drift.sources.sockets, "LiveReader", asked(self, steady(self))),
         ):
             yield
         self.hang_up()

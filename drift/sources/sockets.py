@@ -1,11 +1,12 @@
 """Lines over TCP.
 
-Invariant: a line is returned completely or not at all, lines of one connection in their order; at most one line and one
-receive of each connection are buffered. A run that was refused before it has read leaves the source as it was, and of
-one that ends before, the lines that were received are `left`.
+Invariant: a line is returned completely or not at all, lines of one connection in their order; at most one line and a
+few receives of each connection are buffered. A run that was refused before it has read leaves the source as it was, and
+of one that ends before, the lines that were received are `left`.
 
-Why: nothing is received while lines wait to be taken, so TCP slows down a sender that is faster than the run. Nothing
-is accepted before the first `read`, and a connection that was made for a reader which did not read serves the next one.
+Why: nothing is received while enough lines wait to be taken, so TCP slows down a sender that is faster than the run.
+Nothing is accepted before the first `read`, and a connection that was made for a reader which did not read serves the
+next one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader, warn_of_loss
-from drift.sources.wake import Wake
-from drift_graph.diverted import diverted
+from drift.sources.base import Reader
+from drift.sources.polled import AsMade, Fetched, LiveReader, Undecodable
 from drift_graph.errors import InputError, SettingsError
 
 _RECEIVE_BYTES = 1 << 16
@@ -120,7 +120,8 @@ class TcpLines:
                 f"tcp_lines cannot connect to {self.address[0]}:{self.address[1]}: {error}; see that the sender "
                 f"listens there"
             ) from None
-        return _TcpReader(self, self._listener, self._connection, *self._settings, self._diverts_as)
+        lines = _Lines(self, self._listener, self._connection, *self._settings)
+        return LiveReader(lines, AsMade(), self._diverts_as)
 
     def leave(self) -> None:
         """A reader has read nothing: another may be opened."""
@@ -149,8 +150,10 @@ class _Peer:
         self.unended_bytes = 0
 
 
-class _TcpReader:
-    """Accepts and receives when it is asked for lines and has none."""
+class _Lines:
+    """Accepts and receives; the mark of a line is its sender and its number."""
+
+    to_do = ""
 
     def __init__(
         self,
@@ -160,77 +163,62 @@ class _TcpReader:
         until_closed: bool,
         line_bytes_max: int,
         connections_max: int,
-        diverts_as: str,
     ) -> None:
         self._source = source
-        self._has_read = False
-        self._diverts_as = diverts_as
+        self._has_fetched = False
         self._listener = listener
         self._until_closed = until_closed
         self._line_bytes_max = line_bytes_max
         self._connections_max = connections_max
-        self._selector: Any = selectors.DefaultSelector()  # epoll or kqueue: one descriptor for all connections
-        self._wake = Wake()
-        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        self._selector: Any = selectors.DefaultSelector()
         if listener is not None:
             self._selector.register(listener, selectors.EVENT_READ, None)
         self._peers: list[_Peer] = []
         self._served = connection is not None  # a peer has sent something, or the caller asked for this connection
-        self._lines: list[Any] = []
-        self._at = 0
-        self._behind_error: list[Any] = []  # lines
-        self._takes_more = True
+        self._found: Fetched = Fetched([], [])
         self._error: InputError | None = None
         if connection is not None:
             self._add(connection, connection.getpeername())
 
-    def read(self, items_max: int) -> list[Any] | None:
-        self._has_read = True
-        if self._takes_more and self._at >= len(self._lines) and self._error is None:
-            self._lines, self._at = [], 0
-            self._receive()
-        batch = self._lines[self._at : self._at + items_max]
-        self._at += len(batch)
-        ended = not self._takes_more or (self._until_closed and self._served and not self._peers)
-        self._wake.set(self._at < len(self._lines) or (bool(batch) and (self._error is not None or ended)))
-        if not batch and self._error is not None:
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
+        """One receive from every connection that has something."""
+        self._has_fetched = True
+        if self._error is not None:
             raise self._error
-        if batch or not ended:
-            return batch
-        if self._listener is not None:  # later connections are refused
-            self._selector.unregister(self._listener)
-            self._listener.close()
-            self._listener = None
+        if self._until_closed and self._served and not self._peers:
+            if self._listener is not None:  # later connections are refused
+                self._selector.unregister(self._listener)
+                self._listener.close()
+                self._listener = None
+            return None
+        found = self._found = Fetched([], [])
+        for key, _ in self._selector.select(wait_s):
+            if key.data is not None:
+                self._receive_from(key.data)
+        self._accept()  # also those that came while the last of the others closed
+        return found
+
+    def behind(self, marks: Sequence[Any]) -> None:
+        """Nobody can read them again."""
+
+    def position(self) -> Any:
         return None
 
-    def halt(self) -> None:
-        self._takes_more = False
+    def seek(self, position: Any) -> None:
+        raise InputError(f"{self._source!r} gives each line once, and cannot be read from {position!r:.80}")
 
-    def left(self) -> list[Any]:
-        """A line that cannot be decoded is told of, and is in no batch."""
-        return [self._lines[self._at :], self._behind_error]
-
-    def filenos(self) -> Sequence[int]:
-        return (self._selector.fileno(),)
+    def location(self, mark: Any) -> str:
+        return f"connection from {mark[0]}, line {mark[1]}"
 
     def close(self) -> None:
-        if self._has_read:
+        if self._has_fetched:
             for peer in self._peers:
                 peer.connection.close()
-            self._peers = []
             if self._listener is not None:
                 self._listener.close()
         else:
             self._source.leave()
         self._selector.close()
-        self._wake.close()
-
-    def _receive(self) -> None:
-        """One receive from every connection that has something."""
-        for key, _ in self._selector.select(0):
-            if key.data is not None and self._error is None:
-                self._receive_from(key.data)
-        self._accept()  # also those that came while the last of the others closed
 
     def _accept(self) -> None:
         while self._listener is not None and len(self._peers) < self._connections_max:
@@ -239,7 +227,7 @@ class _TcpReader:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._error = self._error or InputError(
+                self._error = InputError(
                     f"tcp_lines at port {self._listener.getsockname()[1]} cannot accept another connection: {error}"
                 )
                 return
@@ -267,21 +255,17 @@ class _TcpReader:
         except OSError as error:
             self._remove(peer)
             if peer.has_sent or self._listener is None:
-                self._fail(
-                    peer,
-                    f"the connection broke ({error}), so lines may be missing; see what became of the sender",
-                    b"".join(peer.unended),
-                )
+                why = f"the connection broke ({error}), so lines may be missing; see what became of the sender"
+                self._take(peer, Undecodable(why, b"".join(peer.unended)))
             return
         if not data:
             self._remove(peer)
             if peer.unended_bytes:
-                self._fail(
-                    peer,
+                why = (
                     f"the connection was closed {peer.unended_bytes} bytes into the line; send a newline after the "
-                    f"last line too",
-                    b"".join(peer.unended),
+                    f"last line too"
                 )
+                self._take(peer, Undecodable(why, b"".join(peer.unended)))
             return
         self._served = peer.has_sent = True
         lines = data.split(b"\n")
@@ -290,40 +274,28 @@ class _TcpReader:
             lines[0] = b"".join(peer.unended)
             peer.unended = [lines.pop()]
             peer.unended_bytes = 0
-            self._take(peer, lines)
+            for line in lines:
+                self._take(peer, self._text_of(line.removesuffix(b"\r")))
         peer.unended_bytes += len(peer.unended[-1])
         if peer.unended_bytes > self._line_bytes_max:
-            self._fail(peer, self._too_long(), b"".join(peer.unended)[: self._line_bytes_max])
-            if self._diverts_as:
-                self._remove(peer)
+            self._take(peer, self._too_long(b"".join(peer.unended)))
+            self._remove(peer)
 
-    def _take(self, peer: _Peer, lines: list[bytes]) -> None:
-        """Decode complete lines, with bad ones diverted, or those behind the first bad one apart."""
-        for line in lines:
-            line = line.removesuffix(b"\r")
-            try:
-                if len(line) > self._line_bytes_max:
-                    self._fail(peer, self._too_long(), line[: self._line_bytes_max])
-                else:
-                    (self._lines if self._error is None else self._behind_error).append(line.decode())
-                    peer.lines += 1
-            except UnicodeDecodeError as error:
-                bad = line[error.start : error.end]
-                self._fail(peer, f"{bad!r} is not UTF-8 ({error.reason}); send UTF-8", line)
-
-    def _too_long(self) -> str:
-        return (
-            f"the line is longer than {self._line_bytes_max} bytes; end each line with a newline, or raise "
-            f"line_bytes_max"
-        )
-
-    def _fail(self, peer: _Peer, fault: str, data: bytes) -> None:
-        """A bad line ends the run, or is diverted."""
+    def _take(self, peer: _Peer, line: str | Undecodable) -> None:
         peer.lines += 1
-        fault = f"connection from {peer.name}, line {peer.lines}: {fault}"
-        if self._diverts_as:
-            self._lines.append(diverted(self._diverts_as, fault, data))
-            return
-        if self._error is not None:
-            warn_of_loss(fault)
-        self._error = self._error or InputError(fault)
+        self._found.values.append(line)
+        self._found.marks.append((peer.name, peer.lines))  # type: ignore[attr-defined]
+
+    def _text_of(self, line: bytes) -> str | Undecodable:
+        if len(line) > self._line_bytes_max:
+            return self._too_long(line)
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            bad = line[error.start : error.end]
+            return Undecodable(f"{bad!r} is not UTF-8 ({error.reason}); send UTF-8", line)
+
+    def _too_long(self, line: bytes) -> Undecodable:
+        most = self._line_bytes_max
+        why = f"the line is longer than {most} bytes; end each line with a newline, or raise line_bytes_max"
+        return Undecodable(why, line[:most])

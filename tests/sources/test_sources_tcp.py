@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -55,11 +56,10 @@ def test_who_only_looks_whether_somebody_listens_ends_nothing(how: str) -> None:
         with connected(source) as scan:
             if how == "reset":
                 scan.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        wait(reader)
         assert reader.read(10) == [] and reader.read(10) == []
     thread = in_thread(send, source.address, b"the real\nsender\n")
     lines: list[str] = []
-    while wait(reader) and (batch := reader.read(10)) is not None:
+    while (batch := taken(reader)) is not None:
         lines += batch
     assert lines == ["the real", "sender"]
     thread.join()
@@ -80,8 +80,7 @@ def test_a_megabyte_line_is_given_and_a_longer_one_refused_by_name() -> None:
                 reader = source.open()
                 lines: list[str] = []
                 while len(lines) < 2:
-                    select.select(reader.filenos(), (), (), HANG_S)
-                    lines += reader.read(10) or []
+                    lines += taken(reader) or []
                 assert lines == ["first", "x" * length]
                 reader.close()
             thread.join()
@@ -143,13 +142,7 @@ def test_the_input_continues_after_the_last_close_where_that_is_asked_for() -> N
     reader = source.open()
     for number in range(3):
         send(source.address, b"%d\n" % number)
-        lines: list[str] = []
-        while not lines:
-            assert select.select(reader.filenos(), (), (), HANG_S)[0]
-            batch = reader.read(10)
-            assert batch is not None
-            lines = batch
-        assert lines == [str(number)]
+        assert taken(reader) == [str(number)]
     assert reader.read(10) == []
     reader.close()
 
@@ -173,25 +166,25 @@ def test_a_connection_that_breaks_is_no_end() -> None:
     reader = source.open()
     with connected(source) as connection:
         connection.sendall(b"one\n")
-        assert next(filter(None, (reader.read(10) for _ in iter(lambda: wait(reader), None)))) == ["one"]
+        assert taken(reader) == ["one"]
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it closes with a reset
-    wait(reader)
     with pytest.raises(InputError, match=r"line 2: the connection broke .* lines may be missing"):
-        reader.read(10)
+        taken(reader)
     reader.close()
 
 
-def wait(reader: sources.Reader) -> bool:
-    assert select.select(reader.filenos(), (), (), HANG_S)[0]
-    return True
+def taken(reader: sources.Reader) -> list[Any] | None:
+    """What comes next."""
+    while (batch := reader.read(10)) == []:
+        assert select.select(reader.filenos(), (), (), HANG_S)[0]
+    return batch
 
 
 def test_who_connects_after_the_end_is_refused() -> None:
     source = sources.tcp_lines()
     send(source.address, b"one\n")
     reader = source.open()
-    while (batch := reader.read(10)) is not None:
-        assert batch or select.select(reader.filenos(), (), (), HANG_S)[0]
+    assert taken(reader) == ["one"] and taken(reader) is None
     with pytest.raises(ConnectionRefusedError):
         connected(source)
     assert reader.read(10) is None
