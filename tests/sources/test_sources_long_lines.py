@@ -8,6 +8,7 @@ import json
 import os
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from test_sources_positions import check, chunks
 
 from drift import InputError, SettingsError, sources
 from drift.sources import Source
+from drift.sources.base import NothingYet
 from drift_graph.diverted import diverted, is_diverted
 
 MAKES: list[Callable[..., Any]] = [
@@ -127,6 +129,55 @@ def test_a_pipe_is_read_on_where_a_run_left_it_also_around_lines_that_are_too_lo
     assert got == whole
     told, wanted = (str(each).partition(", which begins")[0] for each in (found, error))
     assert told.replace(str(pipe), str(path)) == wanted
+
+
+@given(
+    kind=st.sampled_from(MAKES),
+    lines=st.lists(st.one_of(st.integers(0, 10**11).map(str), st.sampled_from(['"a', 'b"'])), min_size=1, max_size=12),
+    line_max=st.integers(2, 10),
+    items_max=st.integers(1, 4),
+    chunk_bytes=st.integers(1, 30),
+    steps=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6), st.booleans()), max_size=8),
+)
+@example(MAKES[2], ["0", "100", "1000", "100"], 2, 1, 30, [(10, 3, False)])
+@settings(deadline=None, max_examples=100)
+def test_a_file_that_grows_is_read_on_around_lines_that_are_too_long(
+    kind: Callable[..., Any],
+    lines: list[str],
+    line_max: int,
+    items_max: int,
+    chunk_bytes: int,
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """In each step so many more bytes are written, and read so many times; after some another reader goes on."""
+    data = "\n".join([*lines, ""]).encode()
+
+    def opened(path: Path) -> Any:
+        return kind(path, line_max=line_max).diverting("s")
+
+    with chunks(chunk_bytes), temporary(data) as path:
+        whole = all_of(opened(path), items_max)
+        path.write_bytes(b"")
+        reader = opened(path).growing().open()
+        got: list[Any] = []
+        for size, reads, ends in (*steps, (len(data), -1, False)):
+            with path.open("ab") as file:
+                file.write(data[:size])
+            data = data[size:]
+            with suppress(NothingYet):
+                while reads:
+                    got += reader.read(items_max)
+                    reads -= 1
+            if ends:
+                position = json.loads(json.dumps(reader.position()))
+                reader.close()
+                reader = opened(path).growing().open()
+                reader.seek(position)
+        reader.complete()
+        while (batch := reader.read(items_max)) is not None:
+            got += batch
+        reader.close()
+    assert got == whole
 
 
 def test_lines_behind_one_that_is_too_long_do_not_wait_until_more_comes(tmp_path: Path) -> None:
