@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, InColumns, Kind, _NotHere, _numbers, codes_of
+from drift.columns.aggregates import Array, InColumns, Kind, codes_of, numbers_in
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
 from drift.columns.rows import Frame, Tabular
@@ -61,13 +61,14 @@ class Parts(Tabular):
         return self.frame[of] if of in self.frame.columns else None
 
     def added(self, aggregates: Sequence[InColumns]) -> Any:
-        codes, keys = codes_of(self, [name for name in self.frame.columns if name.startswith(_KEY)])  # type: ignore[arg-type]
+        of_keys = codes_of(self, [name for name in self.frame.columns if name.startswith(_KEY)])  # type: ignore[arg-type]
+        assert of_keys is not None, "keys were known in columns when these were added up"
         arrays = [
             [self.frame[_name(of, at)].to_numpy() for at in range(2 if of[0] == "mean" else 1)] for of in aggregates
         ]
         counts = [each[0] if of[0] in ("count", "mean") else None for of, each in zip(aggregates, arrays)]
         values = [None if of[0] == "count" else each[-1] for of, each in zip(aggregates, arrays)]
-        return np.asarray(codes, np.int64), keys, values, counts
+        return np.asarray(of_keys[0], np.int64), of_keys[1], values, counts
 
     def __reduce__(self) -> Any:
         return _unpacked, (self.packed(),)
@@ -162,11 +163,13 @@ class Adding:
 
     def _in_columns(self, rows: Frame, names: Sequence[str]) -> tuple[Array, list[Any], list[Array | None]]:
         """The number of each row's key, the keys, and the values of each aggregate; of a count None."""
-        try:
-            codes, keys = codes_of(rows, names)
-            values = [None if kind == "count" else _numbers(rows, field) for kind, field in self._aggregates]
-        except _NotHere:
-            raise NeedsRows("keys or values of rows are not in columns") from None
+        of_keys = codes_of(rows, names)
+        values = [None if kind == "count" else numbers_in(rows, field) for kind, field in self._aggregates]
+        if of_keys is None or any(
+            each is None and kind != "count" for (kind, _), each in zip(self._aggregates, values)
+        ):
+            raise NeedsRows("keys or values of rows are not in columns")
+        codes, keys = of_keys
         for (kind, field), each in zip(self._aggregates, values):
             if each is not None and not _is_exact(kind, each):
                 raise NeedsRows(f"the {kind} of {field!s} depends on the order of rows")

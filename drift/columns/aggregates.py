@@ -1,11 +1,10 @@
 """Running aggregates of rows by key, computed column by column.
 
 Invariant: the aggregates of a row, and the states after a batch, are those of adding row by row in order, to the last
-bit of a float; or the answer is None, and the rows are to be added one by one.
+bit of a float.
 
-Why: integers are added exactly, in any order; what could leave 63 bits, or lose bits of a mean, is not done here.
-Floats are added one after the other, in a loop of the kernel (sums in numpy do not). Where comparisons of floats depend
-on order (NaN, zeros of both signs), and without the kernel, the answer is None.
+Why: numbers are added one after the other, in a loop of the kernel (sums in numpy do not). An aggregate whose values
+are not all numbers of 64 bits, or whose sums are none, has objects instead in that batch, as the others have arrays.
 """
 
 from __future__ import annotations
@@ -35,53 +34,69 @@ Of: TypeAlias = str | Computed
 #: What an aggregate computes, and of what; a count of nothing.
 InColumns = tuple[Kind, Of]
 Array: TypeAlias = npt.NDArray[Any]
-_kinds = pa.types
 
+#: By the classes of values.
+_AS_COLUMNS = {int: pl.Int64(), float: pl.Float64(), str: pl.String(), bool: pl.Boolean()}
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _EXACT_MAX = 1 << 62  # sums of integers below it do not overflow
 _MEAN_MAX = 1 << 53  # up to here integers are floats
 
 
-class _NotHere(Exception):
-    """What is asked is not done in columns."""
-
-
 def running(
     rows: Frame,
     key: Sequence[str],
-    named: Sequence[tuple[str, tuple[Any, Of]]],
+    named: Sequence[tuple[str, Any]],
     fetch: Callable[[Sequence[Any]], list[Any]],
     store: Callable[[Iterable[tuple[Any, Any]]], None],
-) -> Frame | None:
-    """The rows with the aggregates of their keys up to each of them; None where rows are to be added one by one.
+) -> Sequence[Any] | None:
+    """The rows with the aggregates of their keys up to each of them: in columns, unless values of one are in none.
+
+    None where keys are in no columns, and without the kernel.
 
     Args:
         key: names of the fields; of one the key is its value, of several a tuple.
-        named: aggregates by the names of their results.
+        named: `drift.flow.accumulators.Aggregate` by the names of their results.
         fetch: the states of keys, each a tuple of accumulators, or empty for a new key.
         store: takes the states after the rows.
     """
-    try:
-        codes, keys = codes_of(rows, key)
-        values = {field: _numbers(rows, field) for _, (kind, field) in named if type(kind) is str and kind != "count"}
-        states = fetch(keys)
-        batch = _Keyed(codes, len(keys))
-        columns, accumulators = [], []
-        for at, (name, (kind, field)) in enumerate(named):
-            before = [state[at] if state else None for state in states]
-            if type(kind) is tuple:
-                compute: Any = _rolled if kind[0] == "rolling" else _shifted
-                column, after = compute(batch, rows, field, kind, before)
-                columns.append(column.alias(name))
-                accumulators.append(after)
-                continue
-            made, after = _aggregated(kind, batch, values.get(field), before)
-            columns.append(pl.Series(name, made))
-            accumulators.append(after)
-    except _NotHere:
+    found = codes_of(rows, key)
+    if found is None or kernel is None:
         return None
+    codes, keys = found
+    states = fetch(keys)
+    batch = _Keyed(np.asarray(codes, np.int64), len(keys))
+    columns, accumulators = [], []
+    for at, (name, aggregate) in enumerate(named):
+        before = [state[at] if state else None for state in states]
+        made, after = _aggregated(aggregate, batch, rows, before)
+        columns.append((name, made))
+        accumulators.append(after)
+    made = _with_columns(rows, columns)
     store(zip(keys, zip(*accumulators)))
-    return rows.with_columns(columns)
+    return made
+
+
+def _with_columns(rows: Frame, columns: Sequence[tuple[str, pl.Series | Sequence[Any]]]) -> Sequence[Any]:
+    """Rows with further columns; as dicts, if one is a list of values that are in none."""
+    found = [values.alias(name) for name, values in columns if isinstance(values, pl.Series)]
+    if len(found) == len(columns):
+        return rows.with_columns(found)  # type: ignore[return-value]
+    names, lists = [name for name, _ in columns], [list(values) for _, values in columns]
+    return [{**row, **dict(zip(names, values))} for row, *values in zip(rows, *lists)]
+
+
+def _in_a_column(values: Sequence[Any], like: pl.Series | None = None) -> pl.Series | Sequence[Any]:
+    """A column of these values, of the type of another one; as they are, if they have no such type, or a value of it is
+    another one in a column.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    kind = _AS_COLUMNS.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is None or (like is not None and like.dtype != kind):
+        return values
+    try:
+        return pl.Series("", values, kind, strict=True)
+    except (OverflowError, TypeError, pl.exceptions.PolarsError):  # an integer has more than 64 bits
+        return values
 
 
 def fields_of_aggregates(fields: Fields, named: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
@@ -135,22 +150,20 @@ def fields_of_windows(
     return (*zip(names, kinds), *made.items())
 
 
-def codes_in_columns(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]] | None:
-    """What `codes_of` gives; None where keys are not known in columns."""
-    try:
-        return codes_of(rows, key)
-    except _NotHere:
-        return None
+def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]] | None:
+    """The number of each row's key, and the keys by their numbers, which are in the order of their first rows.
 
-
-def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
-    """The number of each row's key, and the keys by their numbers, which are in the order of their first rows."""
+    None where a field is of no type that keys are known of in columns, which are integers and texts.
+    """
     if not key:
         return np.zeros(len(rows), np.int64), [None]
     codes: Array | None = None
     several: list[list[Any]] = []
     for name in key:
-        own, values = _codes_of(rows, name)
+        found = _codes_of(rows, name)
+        if found is None:
+            return None
+        own, values = found
         if codes is not None:
             own, pairs = encoded(codes.astype(np.int64) * len(values) + own)
             first, second = np.divmod(pairs, len(values))
@@ -162,16 +175,16 @@ def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
     return codes, several[0] if len(several) == 1 else list(zip(*several))
 
 
-def _codes_of(rows: Frame, name: str) -> tuple[Array, list[Any]]:
+def _codes_of(rows: Frame, name: str) -> tuple[Array, list[Any]] | None:
     """The number of each row's value in a field, and the values by their numbers."""
-    if rows.schema.get(name) == pl.String:
-        found = _codes_of_short(_series(rows, name))
+    series = rows.column(name)
+    if series is None or not (series.dtype.is_integer() or series.dtype == pl.String):
+        return None
+    if series.dtype == pl.String:
+        found = _codes_of_short(series)
         if found is not None:
             return found
-    column = _column(rows, name)
-    kind = column.type
-    if not (_kinds.is_integer(kind) or _kinds.is_string(kind) or _kinds.is_large_string(kind)):
-        raise _NotHere
+    column: Any = series.to_arrow(compat_level=pl.CompatLevel.oldest())
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
@@ -201,37 +214,6 @@ def firsts_of(numbers: Array, count: int) -> Array:
     return firsts
 
 
-def _series(rows: Frame, of: Of) -> pl.Series:
-    column = rows.column(of)
-    if column is None:
-        raise _NotHere
-    return column
-
-
-def _column(rows: Frame, of: Of) -> pa.Array:
-    return _series(rows, of).to_arrow(compat_level=pl.CompatLevel.oldest())
-
-
-def _numbers(rows: Frame, of: Of) -> Array:
-    """The values of a field, or of an expression, as 64-bit integers or floats."""
-    column = _column(rows, of)
-    if column.null_count:
-        raise _NotHere
-    return numbers_of(column)
-
-
-def numbers_of(column: pa.Array) -> Array:
-    """The values of a column without nulls, as 64-bit integers or floats."""
-    kind = column.type
-    if kind == pa.uint64() or kind == pa.float16():
-        raise _NotHere
-    if _kinds.is_integer(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
-    if _kinds.is_floating(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
-    raise _NotHere
-
-
 class _Keyed:
     """Which rows are those of each key."""
 
@@ -256,54 +238,102 @@ class _Keyed:
         ranks[self.order] = np.arange(len(ranks)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
         return ranks
 
-    def accumulated(self, values: Array, last: Array, kind: Literal["sum", "min", "max"]) -> tuple[Array, Array]:
-        """The values before and each row's, one after the other: for each row, and each key's last, in place."""
-        if kernel is None:
-            raise _NotHere
-        made = np.empty_like(values)
-        kernel.accumulated(self.codes.astype(np.int32, copy=False), np.ascontiguousarray(values), last, made, kind)
-        return made, last
 
-    def counted(self, before: list[Any]) -> tuple[Array, Array]:
-        """How many rows of its key are up to each, and of each key."""
-        return self.accumulated(np.ones(len(self.codes), np.int64), np.array(before, np.int64), "sum")
+def _aggregated(aggregate: Any, batch: _Keyed, rows: Frame, before: list[Any]) -> tuple[Any, list[Any]]:
+    """The aggregate up to each row, in a column, or a list if values are in none, and the accumulators after all."""
+    kind, of = aggregate.running_in_columns
+    if type(kind) is tuple:
+        compute: Any = _rolled if kind[0] == "rolling" else _shifted
+        found: Any = compute(batch, rows, of, kind, before)
+        if found is None:
+            made, after = _one_by_one(aggregate, batch, rows, before)
+            found = _in_a_column(made, rows.column(of) if kind[0] == "shift" else None), after
+        return found  # type: ignore[no-any-return]
+    assert kernel is not None
+    values, known = (None, None) if kind == "count" else values_known(rows, aggregate)
+    column = kernel.Accumulators(kind, aggregate.begin_value, aggregate.add_value)
+    made, have_one, after = column.running(batch.codes, values, known, before)
+    if have_one is None:
+        return _in_a_column(aggregate.results(made)), after
+    arrays = list(map(np.asarray, made))
+    series = pl.Series(means(arrays[1], np.maximum(arrays[0], 1)) if kind == "mean" else arrays[0])
+    if 0 in have_one:
+        series = series.set(pl.Series(np.frombuffer(have_one, np.uint8) == 0), None)
+    return series, after
 
 
-def _aggregated(kind: Kind, batch: _Keyed, values: Array | None, before: list[Any]) -> tuple[Array, list[Any]]:
-    """The aggregate up to each row, and the accumulators after all."""
-    if kind == "count":
-        made, last = batch.counted(_known(before, 0, int))
-        return made, last.tolist()
-    assert values is not None
-    if kind == "sum":
-        made, last = _sums(batch, values, before)
-        return made, last.tolist()
-    if kind == "mean":
-        counts, of_all = batch.counted([0 if each is None else each[0] for each in before])
-        made, last = _sums(batch, values, [None if each is None else each[1] for each in before])
-        if made.dtype == np.int64 and max(abs(int(made.max())), abs(int(made.min()))) > _MEAN_MAX:
-            raise _NotHere
-        return made / counts, list(zip(of_all.tolist(), last.tolist()))
-    made, last = _extremes(batch, values, before, kind)
-    return made, last.tolist()
+def values_known(rows: Any, aggregate: Any) -> tuple[Any, Array | None]:
+    """The values of an aggregate: 64-bit numbers in an array, with a byte for each, 0 where there is none, or None
+    where there are all; or any values in a list, and None.
+    """
+    column = rows.column(aggregate.in_columns[1])
+    found = None if column is None else values_known_in(column)
+    if found is None or (found[1] is not None and aggregate.needs_values):
+        return list(aggregate.values_of(rows)), None  # raises, if a value is needed
+    return found
+
+
+def values_known_in(column: pl.Series) -> tuple[Array, Array | None] | None:
+    """What `values_known` gives of a column of numbers; None of any other."""
+    if not _are_numbers(column):
+        return None
+    if not column.null_count():
+        return numbers_of(column), None
+    return numbers_of(column.fill_null(0)), column.is_not_null().cast(pl.UInt8).to_numpy()
+
+
+def _are_numbers(column: pl.Series) -> bool:
+    """Whether all of its values have 64 bits, or are None."""
+    return column.dtype in (*_INTEGERS, pl.Float32, pl.Float64)
+
+
+def numbers_of(column: pl.Series) -> Array:
+    """The values of a column of numbers without nulls, as 64-bit integers or floats."""
+    return np.ascontiguousarray(column.to_numpy(), np.float64 if column.dtype.is_float() else np.int64)
+
+
+def numbers_in(rows: Any, of: Of) -> Array | None:
+    """The values of a field, or of an expression; None if they are no numbers of 64 bits."""
+    column = rows.column(of)
+    return None if column is None or column.null_count() or not _are_numbers(column) else numbers_of(column)
+
+
+def means(totals: Array, counts: Array) -> Array:
+    """The quotients, as Python has them: of integers that are no floats, too."""
+    if totals.dtype == np.int64 and len(totals) and max(int(totals.max()), -int(totals.min())) > _MEAN_MAX:
+        return np.array([total / count for total, count in zip(totals.tolist(), counts.tolist())], np.float64)
+    return totals / counts
+
+
+def _one_by_one(aggregate: Any, batch: _Keyed, rows: Frame, before: list[Any]) -> tuple[list[Any], list[Any]]:
+    """What `_aggregated` gives, in objects."""
+    after, made = list(before), []
+    for key, value in zip(batch.codes.tolist(), aggregate.values_of(rows)):
+        known = after[key]
+        after[key] = aggregate.begin_value(value) if known is None else aggregate.add_value(known, value)
+        made.append(aggregate.result(after[key]))
+    return made, after
 
 
 def _shifted(
     batch: _Keyed, rows: Frame, of: Of, kind: Before, before: list[Any]
-) -> tuple[pl.Series, list[tuple[Any, ...]]]:
-    """The value of some rows before, or the difference from it, and the accumulators after all."""
+) -> tuple[pl.Series, list[tuple[Any, ...]]] | None:
+    """The value of some rows before, or the difference from it, and the accumulators after all.
+
+    None where values, or differences, may not be of the column's type.
+    """
     how, n = kind
-    column = _series(rows, of)
-    if column.dtype not in _SHIFTED:
-        raise _NotHere
+    column = rows.column(of)
+    if column is None or column.dtype not in _SHIFTED:
+        return None
     known = [() if each is None else each[-n:] for each in before]
     flat = [value for each in known for value in each]
     try:
         earlier = pl.Series("", flat, dtype=column.dtype, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        raise _NotHere from None
+        return None
     if not set(map(type, flat)) <= {_SHIFTED[type(column.dtype)], type(None)}:
-        raise _NotHere
+        return None
     every = pl.concat([earlier, column.alias("")], rechunk=True)
     sizes = np.fromiter(map(len, known), np.int64, len(known))
     starts, at = np.cumsum(sizes) - sizes, np.empty(len(column), np.int64)
@@ -317,25 +347,28 @@ def _shifted(
     if how == "shift":
         return made, after
     if every.null_count() or not column.dtype.is_numeric():
-        raise _NotHere
+        return None
     if column.dtype.is_integer() and len(every) and max(-int(every.min()), int(every.max())) >= _EXACT_MAX:  # type: ignore[arg-type]
-        raise _NotHere
+        return None
     return column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64) - made, after
 
 
 def _rolled(
     batch: _Keyed, rows: Frame, of: Of, kind: Rolling, before: list[Any]
-) -> tuple[pl.Series, list[tuple[Any, ...]]]:
-    """An aggregate of the last rows of a key up to each, and the accumulators after all.
+) -> tuple[pl.Series, list[tuple[Any, ...]]] | None:
+    """An aggregate of the last rows of a key up to each, and the accumulators after all; None where they may not be
+    numbers of 64 bits, or the order of values matters.
 
     The values of a key are in a row, those of before first; so each row has a stretch of them.
     """
     _, n, how = kind
-    values = _numbers(rows, of)
+    values = numbers_in(rows, of)
+    if values is None:
+        return None
     is_float = values.dtype == np.float64
     known = [() if each is None else each[-n + 1 :] if n > 1 else () for each in before]
     if not {type(value) for each in known for value in each} <= {float if is_float else int}:
-        raise _NotHere
+        return None
     sizes = np.fromiter(map(len, known), np.int64, len(known))
     ends = np.cumsum(sizes + batch.counts)
     starts = ends - sizes - batch.counts
@@ -347,28 +380,33 @@ def _rolled(
             value for each in known for value in each
         ]
     except OverflowError:
-        raise _NotHere from None
+        return None
     firsts = np.maximum(places - n + 1, starts[batch.codes])
     made = _of_stretches(how, every, firsts, places, n)
+    if made is None:
+        return None
     if how == "mean":
-        made = made / (places - firsts + 1)
+        made = means(made, places - firsts + 1)
     every_value = every.tolist()
     bounds = zip(np.maximum(starts, ends - n).tolist(), ends.tolist())
     return pl.Series("", made), [tuple(every_value[start:end]) for start, end in bounds]
 
 
-def _of_stretches(how: Kind, every: Array, firsts: Array, lasts: Array, n: int) -> Array:
-    """The sum, or the least or greatest, of each stretch of values, added one by one; n: the most that one has."""
+def _of_stretches(how: Kind, every: Array, firsts: Array, lasts: Array, n: int) -> Array | None:
+    """The sum, or the least or greatest, of each stretch of values, added one by one; n: the most that one has.
+
+    None where a sum may have more than 64 bits, or the order of values matters.
+    """
     if every.dtype == np.int64:
         greatest = max(abs(int(every.max())), abs(int(every.min())))
         if how in ("sum", "mean"):
-            if greatest * n > (_MEAN_MAX if how == "mean" else _EXACT_MAX):
-                raise _NotHere
+            if greatest * n > _EXACT_MAX:
+                return None
             upto = np.concatenate([[0], np.cumsum(every)])  # what is beyond 64 bits goes out again in the difference
             summed: Array = upto[lasts + 1] - upto[firsts]
             return summed
     elif how in ("min", "max") and (np.isnan(every).any() or not every.all()):
-        raise _NotHere
+        return None
     function = {"min": np.minimum, "max": np.maximum}.get(how, np.add)
     made = every[firsts]
     with np.errstate(invalid="ignore", over="ignore"):  # the sum of two infinities is NaN, as in Python
@@ -391,39 +429,3 @@ def _last_of(batch: _Keyed, values: list[Any], known: list[Any], count: int) -> 
         own = tuple(ordered[max(end - count, end - rows) : end])
         found.append((*earlier, *own)[-count:])
     return found
-
-
-def _sums(batch: _Keyed, values: Array, before: list[Any]) -> tuple[Array, Array]:
-    if values.dtype == np.float64:
-        return batch.accumulated(values, np.array(_known(before, -0.0, float)), "sum")  # -0.0 + x is x, for -0.0 too
-    known = _known(before, 0, int)
-    greatest = max(abs(int(values.max())), abs(int(values.min()))) * len(values)
-    if greatest + max(map(abs, known)) > _EXACT_MAX:
-        raise _NotHere
-    return batch.accumulated(values, np.array(known, np.int64), "sum")
-
-
-def _extremes(batch: _Keyed, values: Array, before: list[Any], kind: Literal["min", "max"]) -> tuple[Array, Array]:
-    found = values[firsts_of(batch.codes, batch.keys)]  # of a new key: the least of a value and itself
-    old = [at for at, each in enumerate(before) if each is not None]
-    if old:
-        known = [before[at] for at in old]
-        if set(map(type, known)) != {float if values.dtype == np.float64 else int}:
-            raise _NotHere
-        try:
-            found[old] = known
-        except OverflowError:
-            raise _NotHere from None
-    if values.dtype == np.float64:
-        for some in (values, found):
-            if np.isnan(some).any() or not some.all():
-                raise _NotHere
-    return batch.accumulated(values, found, kind)
-
-
-def _known(before: list[Any], of_none: Any, kind: type) -> list[Any]:
-    """The accumulators, with one for keys that have none."""
-    known = [of_none if each is None else each for each in before]
-    if set(map(type, known)) != {kind}:
-        raise _NotHere
-    return known

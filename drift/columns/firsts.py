@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from drift.columns.aggregates import _NotHere, codes_of, firsts_of
+from drift.columns.aggregates import codes_of, firsts_of
 from drift.columns.rows import Frame
 from drift_graph.payloads import AtMostOne
 
@@ -31,10 +31,10 @@ def firsts(
         key: names of the fields; of one the key is its value, of several a tuple.
         fetch, store: see `drift.columns.aggregates.running`; a state is whether the key had a row.
     """
-    try:
-        codes, keys = codes_of(rows, key)
-    except _NotHere:
+    found = codes_of(rows, key)
+    if found is None:
         return None
+    codes, keys = found
     is_new = ~np.array(fetch(keys), np.bool_)
     passes = np.zeros(len(rows), np.bool_)
     passes[firsts_of(codes, len(keys))[is_new]] = True

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -20,13 +19,12 @@ import numpy as np
 import polars as pl
 
 from drift.columns.aggregates import (
-    _MEAN_MAX,
     Array,
     InColumns,
     Kind,
-    _NotHere,
-    _numbers,
     codes_of,
+    means,
+    numbers_in,
 )
 
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
@@ -77,19 +75,18 @@ def columns_of_keys(keys: Sequence[Any], fields: int) -> list[pl.Series]:
     return [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
 
 
-def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array]:
+def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array] | None:
     """Accumulators, of one group or more, as arrays; of a mean two.
 
-    Raises:
-        _NotHere: one is of nulls alone, or they are not all integers of 64 bits, or floats.
+    None if one is of nulls alone, or they are not all integers of 64 bits, or floats.
     """
     if None in accumulators:  # of values that are all null
-        raise _NotHere
+        return None
     columns = list(zip(*accumulators)) if kind == "mean" else [accumulators]
     try:
         return [np.array(each, _ARRAYS[frozenset(map(type, each))]) for each in columns]
     except (KeyError, OverflowError):
-        raise _NotHere from None
+        return None
 
 
 def listed(kind: Kind, arrays: Sequence[Array]) -> list[Any]:
@@ -97,26 +94,10 @@ def listed(kind: Kind, arrays: Sequence[Array]) -> list[Any]:
     return list(zip(*(each.tolist() for each in arrays))) if kind == "mean" else arrays[0].tolist()
 
 
-def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Array]]) -> list[Array]:
-    """The results of each aggregate.
-
-    Raises:
-        _NotHere: a division is not exact in columns.
-    """
-    found = []
-    for (kind, _), arrays in zip(aggregates, accumulators):
-        if kind == "mean" and len(arrays[1]) and arrays[1].dtype == np.int64 and _greatest(arrays[1]) > _MEAN_MAX:
-            raise _NotHere
-        found.append(arrays[1] / arrays[0] if kind == "mean" else arrays[0])
-    return found
-
-
-def results_in_columns(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Any]]) -> list[Array] | None:
-    """What `results_of` gives of accumulators in buffers; None where a division is not exact in columns."""
-    try:
-        return results_of(aggregates, [list(map(np.asarray, each)) for each in accumulators])
-    except _NotHere:
-        return None
+def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Any]]) -> list[Array]:
+    """The results of each aggregate, whose accumulators are in buffers."""
+    arrays = (list(map(np.asarray, each)) for each in accumulators)
+    return [means(*reversed(each)) if kind == "mean" else each[0] for (kind, _), each in zip(aggregates, arrays)]
 
 
 def _greatest(values: Array) -> int:
@@ -134,10 +115,10 @@ def values_by_key(
     Args:
         key: see `groups_of`.
     """
-    try:
-        codes, keys = codes_of(rows, key)
-    except _NotHere:
+    of_keys = codes_of(rows, key)
+    if of_keys is None:
         return None
+    codes, keys = of_keys
     return np.asarray(codes, np.int64), keys, [_values_of(rows, each) for each in aggregates], None
 
 
@@ -145,6 +126,7 @@ def _values_of(rows: Any, aggregate: Any) -> Any:
     if aggregate.adds == "count":
         return None
     if aggregate.adds is not None and aggregate.in_columns is not None:
-        with suppress(_NotHere):
-            return _numbers(rows, aggregate.in_columns[1])
+        numbers = numbers_in(rows, aggregate.in_columns[1])
+        if numbers is not None:
+            return numbers
     return list(aggregate.values_of(rows))

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, _NotHere, codes_of
+from drift.columns.aggregates import Array, codes_of
 from drift.columns.expressions import Fields, frame_of
 from drift.columns.groups import UNUSED_MIN, KeyNumbers
 from drift.columns.rows import Frame
@@ -188,17 +188,11 @@ class Joined:
             self._counts = np.concatenate([self._counts, np.zeros(len(self._numbers), np.int64)])
         np.add.at(self._counts, codes, 1)
 
-    def keys_of(self, rows: Any) -> tuple[list[Any], list[tuple[Frame, Array]]] | None:
+    def keys_of(self, rows: SideRows) -> tuple[list[Any], list[tuple[Frame, Array]]] | None:
         """The keys of a batch, and of each side the rows and the numbers of their keys.
 
         None where keys are not known in columns, or rows have other fields than those that are stored.
         """
-        try:
-            return self._keys_of(rows)
-        except _NotHere:
-            return None
-
-    def _keys_of(self, rows: SideRows) -> tuple[list[Any], list[tuple[Frame, Array]]]:
         keys: dict[Any, None] = {}
         sides: list[tuple[Frame, Array]] = []
         for side, key in enumerate(rows.keys):
@@ -207,9 +201,12 @@ class Joined:
                 sides.append((Frame(pl.DataFrame()), np.zeros(0, np.int64)))
                 continue
             if self._schemas[side] not in (None, frame.schema):
-                raise _NotHere
+                return None
             own = rows.rows_of(side)
-            codes, of_side = codes_of(own, key.names) if len(own) else (np.zeros(0, np.int64), list[Any]())
+            of_keys = codes_of(own, key.names) if len(own) else (np.zeros(0, np.int64), list[Any]())
+            if of_keys is None:
+                return None
+            codes, of_side = of_keys
             keys.update(dict.fromkeys(of_side))
             numbers = np.fromiter(map(self._numbers.__getitem__, of_side), np.int64, len(of_side))
             sides.append((own, numbers[codes]))

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from drift.columns.aggregates import Array, _NotHere, codes_of
+from drift.columns.aggregates import Array, codes_of
 from drift.columns.expressions import Fields, frame_of
 from drift.columns.flat import Names, names_of_both, rows_at
 from drift.columns.rows import Frame
@@ -87,13 +87,8 @@ class FlatLookup(GivesRows, _ByValue, frozen=True, dict=True):
 
     def _found(self, rows: Frame) -> tuple[Array, Array]:
         """Of each row where in the table those of its key begin, -1 if there are none, and how many they are."""
-        codes: Array | None = None
-        try:
-            if self.key is None:
-                raise _NotHere
-            codes, keys = codes_of(rows, self.key)
-        except _NotHere:
-            keys = list(map(self.user_function, rows))
+        of_keys = None if self.key is None else codes_of(rows, self.key)
+        codes, keys = (None, list(map(self.user_function, rows))) if of_keys is None else of_keys
         _, places = self._table
         found = np.array(list(map(places.get, canonical_each(keys), repeat(_NONE))), np.int64).reshape(-1, 2)
         firsts, counts = (found if codes is None else found[codes]).T

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import _MEAN_MAX, Array, _column, _NotHere, numbers_of
+from drift.columns.aggregates import Array, means, values_known_in
 from drift.columns.as_of import AsOf, Fired
 from drift.columns.joined import Run, Stored, _bisected
 from drift.columns.rows import Frame
@@ -27,6 +27,10 @@ from drift_graph.metas import Metas
 from drift_kernel import kernel
 
 _NOTHING = TIME_MIN, END, b""
+
+
+class _NoNumbers(Exception):
+    """Values, or a sum, are no numbers of 64 bits."""
 
 
 class Rolled(AsOf):
@@ -66,7 +70,7 @@ class Rolled(AsOf):
         run = Run.of(own.codes, own.times, np.zeros(len(own.codes), np.int64), own.rows)
         try:
             columns = self._values(codes, times, [*self.sides[1].runs, run])
-        except _NotHere:
+        except _NoNumbers:
             self.is_over = True
             return None
         self.waiting = waiting.slice(len(own.codes), len(waiting.codes))
@@ -95,7 +99,7 @@ class Rolled(AsOf):
         """The aggregates for keys and times, a column for each.
 
         Raises:
-            _NotHere: they are not those of adding row by row.
+            _NoNumbers: values, or a sum, are no numbers of 64 bits.
         """
         step = self._step
         begins, ends = times + (step.behind - step.span + (not step.has_start)), times + (step.behind + step.has_end)
@@ -115,9 +119,7 @@ class Rolled(AsOf):
                 added[field, adds] = _added(field, adds, runs, stretches, needs_value)
             made, known = added[field, adds]
             if kind == "mean":
-                if made.dtype == np.int64 and int(np.abs(made).max()) > _MEAN_MAX:
-                    raise _NotHere
-                made = made / np.maximum(known, 1)
+                made = means(made, np.maximum(known, 1))
             columns.append(pl.Series(name, made).set(pl.Series(known == 0), None))
         return columns
 
@@ -245,25 +247,21 @@ def _added(
     """The sum, or the least or greatest, of each stretch, over all runs; and of how many values it is.
 
     Raises:
-        _NotHere: the field has no such numbers, or a sum leaves 64 bits.
+        _NoNumbers: values, or a sum, are no numbers of 64 bits.
     """
     if kernel is None:
-        raise _NotHere
+        raise _NoNumbers
     known = np.zeros(len(stretches[0][0]), np.int64)
     made: Array | None = None
     for run, (first, last) in zip(runs, stretches):
-        column = _column(Frame(run.rows), field)
-        mask = None
-        if column.null_count:
-            if needs_value:
-                raise _NotHere
-            mask = np.asarray(column.is_valid().to_numpy(zero_copy_only=False)).view(np.uint8)
-            column = column.fill_null(0)
-        values = numbers_of(column)
+        found = values_known_in(run.rows.get_column(field))
+        if found is None or (needs_value and found[1] is not None):
+            raise _NoNumbers
+        values, mask = found
         made = np.zeros(len(known), values.dtype) if made is None else made
         try:
             kernel.rolled(values, mask, first, last, made, known, adds)
         except OverflowError:
-            raise _NotHere from None
+            raise _NoNumbers from None
     assert made is not None
     return made, known

@@ -286,9 +286,9 @@ class Frame(Tabular):
         return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
 
     def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
-        from drift.columns.aggregates import codes_in_columns  # which is about these rows
+        from drift.columns.aggregates import codes_of  # which is about these rows
 
-        found = codes_in_columns(self, key)
+        found = codes_of(self, key)
         return None if found is None else bytes(np.array(number(found[1]), np.uint8)[found[0]])
 
     def has_nulls(self, names: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
+from drift.columns.aggregates import _EXACT_MAX, Array, InColumns
 from drift.columns.groups import UNUSED_MIN, KeyNumbers, _greatest, arrays_of, listed, results_of
 from drift.columns.windows import window_rows
 from drift.operators import Timer
@@ -52,11 +52,7 @@ class Kind(NamedTuple):
         return lists[0] if self.names is None else list(zip(*lists))
 
     def results(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
-        """The results of each aggregate in an array; of objects, the values in one list.
-
-        Raises:
-            _NotHere: a division is not exact in columns.
-        """
+        """The results of each aggregate in an array; of objects, the values in one list."""
         if self.result is None:
             return results_of(self.aggregates, arrays)
         return [list(map(self.result, self.accumulators(arrays)))]
@@ -270,10 +266,13 @@ class Merging:
             return None
         accumulators = [each.accumulator for each in slices]
         lists = [accumulators] if names is None else list(zip(*accumulators))
+        found = [arrays_of(kind, each) for (kind, _), each in zip(aggregates, lists)]
+        arrays = [each for each in found if each is not None]
         try:
-            arrays = [arrays_of(kind, each) for (kind, _), each in zip(aggregates, lists)]
             starts, ends = (np.array([getattr(each, name) for each in slices], np.int64) for name in ("start", "end"))
-        except (_NotHere, OverflowError):
+        except OverflowError:
+            return None
+        if len(arrays) < len(found):
             return None
         for (kind, _), (values, *_) in zip(aggregates, arrays):
             if kind in ("min", "max") and _depends_on_order(values):
@@ -340,7 +339,7 @@ class Merging:
                 break
             try:
                 self._over.append(self._end(until))
-            except _NotHere:
+            except OverflowError:
                 break
 
     def taken(self) -> tuple[Metas, list[Any], Any]:
@@ -371,7 +370,7 @@ class Merging:
         """End the windows of one end.
 
         Raises:
-            _NotHere: they are to be made one by one; nothing has changed.
+            OverflowError: they are to be made one by one; nothing has changed.
         """
         found = [(each.dues == until).nonzero()[0] for each in self._ended]
         parts = [[[part[at] for part in parts] for parts in each.slices.arrays] for each, at in zip(self._ended, found)]
@@ -441,7 +440,7 @@ def _merge(kind: str, merged: Sequence[Array], where: Array, more: Sequence[Arra
     """Merge accumulators into those at different places.
 
     Raises:
-        _NotHere: that is not exact in columns.
+        OverflowError: a sum may have more than 64 bits.
     """
     if kind in ("min", "max"):
         function = np.minimum if kind == "min" else np.maximum
@@ -449,5 +448,5 @@ def _merge(kind: str, merged: Sequence[Array], where: Array, more: Sequence[Arra
         return
     for one, other in zip(merged, more):
         if kind != "count" and one.dtype != np.float64 and _greatest(one) + _greatest(other) > _EXACT_MAX:
-            raise _NotHere
+            raise OverflowError
         one[where] += other

@@ -17,7 +17,7 @@ import polars as pl
 
 from drift.columns.aggregates import Array, InColumns
 from drift.columns.forms import pieces_of_rows, pieces_of_structs, pieces_of_tuples
-from drift.columns.groups import Keys, columns_of_keys, results_in_columns
+from drift.columns.groups import Keys, columns_of_keys, results_of
 from drift.columns.rows import Frame, Tabular, arrow_columns
 from drift_graph.payloads import AtMostOne
 
@@ -135,9 +135,7 @@ def windows_that_end(
     """
     keys, codes, fields = keyed
     names, aggregates = values
-    results = results_in_columns(aggregates, accumulators)
-    if results is None:
-        return None
+    results = results_of(aggregates, accumulators)
     own, until = Keys(keys, codes[np.frombuffer(selected, np.bool_)]), np.asarray(ends)
     windows = windows_between(kind, own, fields, until - size, until, results, names)
     return None if windows is None else AtMostOne(selected, windows)

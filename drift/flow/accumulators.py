@@ -85,6 +85,11 @@ class Aggregate(Generic[T, V]):
         return self.running_in_columns
 
     @property
+    def needs_values(self) -> bool:
+        """Whether a value that is None is an error."""
+        return type(getattr(self, "user_function", None)) is NeedsValue
+
+    @property
     def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, Any]]] | None:
         """The names of its values, or None of one value, and `in_columns` of each; None if one has none."""
         of = self.in_columns

@@ -3,7 +3,7 @@
 Invariant: a row's aggregates are those of its key's rows up to it, added in order; however they are computed.
 
 Why: the step adds row by row. Of rows in columns, where nothing can come below them, `drift.columns.aggregates` gives
-the same outputs and accumulators, or leaves them to the step.
+the same outputs and accumulators, aggregate by aggregate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from drift.flow.accumulators import Aggregate, check_aggregate
-from drift.flow.fields import NeedsValue, names_of, not_in_columns
+from drift.flow.fields import names_of, not_in_columns
 from drift.flow.sides import appended, cut, side_of
 from drift.operators import BatchStep, KeyedItems, RollsRows, _ByValue
 from drift_graph.errors import GraphError
@@ -100,14 +100,13 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
         rows: Rows,
         fetch: Callable[[Sequence[Any]], list[Any]],
         store: Callable[[Iterable[tuple[Any, Any]]], None],
-    ) -> Rows | None:
+    ) -> Sequence[Any] | None:
         names = names_of(key)
-        kinds = [each.running_in_columns for each in self.aggregates]
-        if names is None or None in kinds:
+        if names is None or any(each.running_in_columns is None for each in self.aggregates):
             return None
         from drift.columns.aggregates import running  # here: it needs numpy
 
-        return running(rows, names, list(zip(self.names, kinds)), fetch, store)  # type: ignore[arg-type]
+        return running(rows, names, list(zip(self.names, self.aggregates)), fetch, store)  # type: ignore[arg-type]
 
 
 _time = itemgetter(0)
@@ -163,7 +162,7 @@ class RollingStep(_ByValue, RollsRows, frozen=True):
         of = [each.in_columns for each in self.running.aggregates]
         if None in of or any(type(each[1]) is not str for each in of if each is not None):
             return None
-        needs = [type(getattr(each, "user_function", None)) is NeedsValue for each in self.running.aggregates]
+        needs = [each.needs_values for each in self.running.aggregates]
         return [(name, *each, need) for name, each, need in zip(self.running.names, of, needs)]  # type: ignore[misc]
 
     @property

@@ -312,11 +312,10 @@ class _InColumns(OfAggregate, frozen=True):
         """How many fields the key has, the results in arrays, and their names; None if there are none in arrays."""
         if self.aggregate.values_in_columns is None:
             return None
-        from drift.columns.groups import results_in_columns  # here: it needs numpy
+        from drift.columns.groups import results_of  # here: it needs numpy
 
         names, aggregates = self.aggregate.values_in_columns
-        results = results_in_columns(aggregates, accumulators)
-        return None if results is None else (len(names_of(self.key) or ()), results, names)
+        return len(names_of(self.key) or ()), results_of(aggregates, accumulators), names
 
 
 class _Opening(_InColumns, OpensWindows, frozen=True):

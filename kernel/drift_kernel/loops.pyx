@@ -36,6 +36,64 @@ cdef union _Number:
     double float
 
 
+cdef inline bint _combined(int kind, int made_of, _Number *into, _Number value) noexcept nogil:
+    """Add a number to another one of the same type; False if their sum has more than 64 bits."""
+    if made_of == _FLOATS:
+        if kind == _MIN:
+            if value.float < into.float or isnan(into.float):
+                into.float = value.float
+        elif kind == _MAX:
+            if value.float > into.float or isnan(into.float):
+                into.float = value.float
+        else:
+            into.float += value.float
+        return True
+    if kind == _MIN:
+        into.integer = min(into.integer, value.integer)
+    elif kind == _MAX:
+        into.integer = max(into.integer, value.integer)
+    else:
+        return not __builtin_add_overflow(into.integer, value.integer, &into.integer)
+    return True
+
+
+cdef Py_ssize_t _run_up(
+    int kind, int made_of, Py_ssize_t count, const int64_t *cells, const int64_t *values, const uint8_t *known,
+    int64_t *counts, _Number *numbers, uint8_t *begun, int64_t *made_counts, int64_t *made, uint8_t *has_one,
+) noexcept nogil:
+    """Add values to accumulators of numbers, one after the other, and write what these are then; returns how many: a
+    sum of the next one has more than 64 bits.
+    """
+    cdef Py_ssize_t at
+    cdef int64_t cell
+    cdef _Number value, total
+    for at in range(count):
+        cell = cells[at]
+        if known == NULL or known[at]:
+            if kind == _COUNT or kind == _MEAN:
+                counts[cell] += 1
+            if kind != _COUNT:
+                value.integer, total = values[at], numbers[cell]
+                if not begun[cell]:
+                    total = value
+                elif not _combined(kind, made_of, &total, value):
+                    counts[cell] -= kind == _MEAN
+                    return at
+                numbers[cell] = total
+            begun[cell] = 1
+        has_one[at] = begun[cell]
+        if kind == _COUNT or kind == _MEAN:
+            made_counts[at] = counts[cell]
+        if kind != _COUNT:
+            made[at] = numbers[cell].integer  # or the bits of the float
+    return count
+
+
+cdef const int64_t[::1] _numbers_in(values):
+    """Numbers of 64 bits in a buffer; floats as their bits."""
+    return memoryview(values).cast("B").cast("q") if len(values) else _NO_INTEGERS
+
+
 cdef class Accumulators:
     """The accumulators of one aggregate, by cell.
 
@@ -127,8 +185,8 @@ cdef class Accumulators:
             OverflowError: they are of several, and not numbers that are added here.
         """
         cdef Py_ssize_t at, count = cells.shape[0]
-        cdef const int64_t[::1] integers, several = _NO_INTEGERS if counts is None else counts
-        cdef const double[::1] floats
+        cdef const int64_t[::1] numbers_given, several = _NO_INTEGERS if counts is None else counts
+        cdef _Number value, made
         cdef int given = _OBJECTS
         cdef bint is_several = counts is not None
         cdef int64_t cell, total
@@ -153,43 +211,22 @@ cdef class Accumulators:
             if is_several:
                 raise OverflowError
             return self.fold_objects(cells, begins, values if type(values) is list else values.tolist(), 0)
-        if given == _INTEGERS:
-            integers = values
-            for at in range(count):
-                cell = cells[at]
-                if begins[at]:
-                    numbers[cell].integer = integers[at]
-                    counted[cell] = several[at] if is_several else 1
-                elif kind == _MIN:
-                    if integers[at] < numbers[cell].integer:
-                        numbers[cell].integer = integers[at]
-                elif kind == _MAX:
-                    if integers[at] > numbers[cell].integer:
-                        numbers[cell].integer = integers[at]
-                elif __builtin_add_overflow(numbers[cell].integer, integers[at], &total):
-                    if is_several:
-                        raise OverflowError
-                    self.widen()
-                    return self.fold_objects(cells, begins, values.tolist(), at)
-                else:
-                    numbers[cell].integer = total
-                    counted[cell] += several[at] if is_several else 1
-            return 0
-        floats = values
+        numbers_given = _numbers_in(values)
         for at in range(count):
             cell = cells[at]
+            value.integer = numbers_given[at]
             if begins[at]:
-                numbers[cell].float = floats[at]
+                numbers[cell] = value
                 counted[cell] = several[at] if is_several else 1
-            elif kind == _MIN:
-                if floats[at] < numbers[cell].float or isnan(numbers[cell].float):
-                    numbers[cell].float = floats[at]
-            elif kind == _MAX:
-                if floats[at] > numbers[cell].float or isnan(numbers[cell].float):
-                    numbers[cell].float = floats[at]
-            else:
-                numbers[cell].float += floats[at]
-                counted[cell] += several[at] if is_several else 1
+                continue
+            made = numbers[cell]
+            if not _combined(kind, given, &made, value):
+                if is_several:
+                    raise OverflowError
+                self.widen()
+                return self.fold_objects(cells, begins, values.tolist(), at)
+            numbers[cell] = made
+            counted[cell] += several[at] if is_several else 1
         return 0
 
     cdef int fold_objects(
@@ -204,6 +241,78 @@ cdef class Accumulators:
                 objects[cells[at]] = self.add(objects[cells[at]], values[at])
         return 0
 
+    def running(self, codes, values, known, list before not None):
+        """Add each value to the accumulator of its key, one after the other.
+
+        Args:
+            codes: the number of each value's key.
+            values: see `fold`; `known`: a byte for each, 0 where it is None; None where all are known.
+            before: the accumulator of each key; None of one that has none.
+
+        Returns:
+            The accumulator after each value, in arrays as `arrays` has them, with a byte for each, 0 where it is None;
+            or in a list, and None. And the accumulators after all of them.
+        """
+        cdef const int64_t[::1] cells = codes, numbers = _NO_INTEGERS
+        cdef const uint8_t[::1] is_known = b"" if known is None else known
+        cdef Py_ssize_t at, cell, count = cells.shape[0], keys = len(before)
+        cdef array.array counts = array.clone(_INT64S, count, False), each
+        cdef bytearray are_begun = bytearray(keys), have_one = bytearray(count)
+        cdef uint8_t[::1] begun = are_begun, has_one = have_one
+        cdef int kind = self.kind, given = _OBJECTS
+        if kind != _COUNT and (len(values) != count or known is not None and is_known.shape[0] != count):
+            raise ValueError(f"there are {count} items, and as many values are needed")
+        if kind != _COUNT and type(values) is not list:
+            given = _FLOATS if memoryview(values).format == "d" else _INTEGERS
+            numbers = _numbers_in(values)
+        self.grow(max(keys, 1))
+        for cell in range(keys):
+            if before[cell] is not None:
+                self.put(cell, before[cell])
+                begun[cell] = 1
+        if self.made_of == _NOTHING:
+            self.made_of = given
+        elif self.made_of != given:
+            self.widen()
+        each = array.clone(_DOUBLES if given == _FLOATS else _INT64S, count, False)
+        for at in range(count):
+            if not 0 <= cells[at] < keys:
+                raise IndexError(f"of {keys} keys there is no number {cells[at]}")
+        at = 0
+        if count and (kind == _COUNT or self.made_of != _OBJECTS):
+            at = _run_up(
+                kind, given, count, &cells[0], NULL if kind == _COUNT else &numbers[0],
+                NULL if known is None else &is_known[0], self.counts, self.numbers, &begun[0],
+                <int64_t *>counts.data.as_longlongs, <int64_t *>each.data.as_longlongs, &has_one[0],
+            )
+        if at < count:
+            self.widen()
+            return self.running_objects(cells, values, is_known, begun, at, counts, each, has_one)
+        arrays = [counts] if kind == _COUNT else [counts, each] if kind == _MEAN else [each]
+        return arrays, have_one, [self.get(cell) if begun[cell] else None for cell in range(keys)]
+
+    cdef object running_objects(
+        self, const int64_t[::1] cells, values, const uint8_t[::1] is_known, uint8_t[::1] begun, Py_ssize_t start,
+        array.array counts, array.array each, const uint8_t[::1] has_one,
+    ):
+        """What `running` returns, where accumulators have become objects before the value at `start`."""
+        cdef Py_ssize_t at, cell, keys = begun.shape[0]
+        cdef int were = _FLOATS if each.typecode == "d" else _INTEGERS
+        cdef _Number number
+        cdef list made = [], given = values if type(values) is list else values.tolist()
+        for at in range(start):
+            number.integer = each.data.as_longlongs[at]
+            made.append(self.of_numbers(were, counts.data.as_longlongs[at], number) if has_one[at] else None)
+        for at in range(start, cells.shape[0]):
+            cell = cells[at]
+            if not 0 <= cell < keys:
+                raise IndexError(f"of {keys} keys there is no number {cell}")
+            value = given[at] if not is_known.shape[0] or is_known[at] else None
+            self.objects[cell] = self.add(self.objects[cell], value) if begun[cell] else self.begin(value)
+            begun[cell] = 1
+            made.append(self.objects[cell])
+        return made, None, [self.objects[cell] if begun[cell] else None for cell in range(keys)]
+
     cdef int merge_cells(self, Py_ssize_t into, Py_ssize_t cell, Py_ssize_t count, const int64_t *further) except -1:
         """Merge the accumulators of so many cells, from one on, each with that of the cell `further` says behind it."""
         cdef Py_ssize_t at, each
@@ -217,24 +326,9 @@ cdef class Accumulators:
                 self.counts[into] += self.counts[each]
                 if self.kind == _COUNT:
                     continue
-                if self.made_of == _INTEGERS:
-                    if self.kind == _MIN:
-                        number.integer = min(number.integer, self.numbers[each].integer)
-                    elif self.kind == _MAX:
-                        number.integer = max(number.integer, self.numbers[each].integer)
-                    elif __builtin_add_overflow(number.integer, self.numbers[each].integer, &total):
-                        self.widen()
-                        break
-                    else:
-                        number.integer = total
-                elif self.kind == _MIN:
-                    if self.numbers[each].float < number.float or isnan(number.float):
-                        number.float = self.numbers[each].float
-                elif self.kind == _MAX:
-                    if self.numbers[each].float > number.float or isnan(number.float):
-                        number.float = self.numbers[each].float
-                else:
-                    number.float += self.numbers[each].float
+                if not _combined(self.kind, self.made_of, &number, self.numbers[each]):
+                    self.widen()
+                    break
             else:
                 self.numbers[into] = number
                 return 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from functools import reduce
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ import drift
 from drift.columns.rows import Frame
 from drift.flow.fields import function_of
 from drift.flow.running import running_step
+from drift_kernel import kernel
 
 SCHEMA = {"key": str, "n": int, "x": float, "text": str}
 rows_of = st.fixed_dictionaries(
@@ -80,46 +83,65 @@ def test_values_before_are_those_of_a_list_for_each_key(rows: list[dict[str, Any
     assert len({run.digest for run in runs}) == 1
 
 
-def test_values_before_stay_columns_and_numbers_that_may_overflow_do_not() -> None:
+def on_rows(states: dict[Any, Any], values: list[Any], **named: Any) -> Any:
+    """What a step of running aggregates gives of rows of one key, and their fields; it adds to the states."""
+    rows = Frame(pl.DataFrame({"key": ["a"] * len(values), "n": values}))
+    known = lambda keys: [states.get(key, ()) for key in keys]  # noqa: E731
+    made = running_step(named).on_rows(function_of("key_by", "key"), rows, known, states.update)
+    if kernel is None:
+        assert made is None
+        pytest.skip("rows are added one by one")
+    return type(made) is Frame, [{name: row[name] for name in named} for row in made]
+
+
+def test_values_before_stay_columns_and_differences_that_are_in_none_are_objects() -> None:
     states: dict[Any, Any] = {}
-
-    def on_rows(step: Any, numbers: list[int]) -> Any:
-        rows = Frame(pl.DataFrame({"key": ["a"] * len(numbers), "n": numbers}))
-        known = lambda keys: [states.get(key, ()) for key in keys]  # noqa: E731
-        return step.on_rows(function_of("key_by", "key"), rows, known, states.update)
-
-    step = running_step({"before": drift.agg.shift("n"), "more": drift.agg.diff("n")})
-    assert list(on_rows(step, [1, 5])) == [
-        {"key": "a", "n": 1, "before": None, "more": None},
-        {"key": "a", "n": 5, "before": 1, "more": 4},
-    ]
-    assert list(on_rows(step, [7])) == [{"key": "a", "n": 7, "before": 5, "more": 2}]
+    step = {"before": drift.agg.shift("n"), "more": drift.agg.diff("n")}
+    assert on_rows(states, [1, 5], **step) == (True, [{"before": None, "more": None}, {"before": 1, "more": 4}])
+    assert on_rows(states, [7], **step) == (True, [{"before": 5, "more": 2}])
     assert states == {"a": ((5, 7), (5, 7))}
-    assert on_rows(step, [2**63 - 1]) is None and states == {"a": ((5, 7), (5, 7))}
+    found = [{"before": 7, "more": -(2**63) - 6}, {"before": 1 - 2**63, "more": 2**63 + 7}]
+    assert on_rows(states, [1 - 2**63, 8], **step) == (False, found)
+    assert states == {"a": ((1 - 2**63, 8), (1 - 2**63, 8))}
+    assert on_rows(states, [2**63 - 1, None], more=step["before"]) == (True, [{"more": 8}, {"more": 2**63 - 1}])
 
 
-def test_rolling_aggregates_stay_columns_and_are_not_computed_where_they_may_overflow() -> None:
+@pytest.mark.parametrize(
+    ("of", "batches"),
+    [
+        (drift.agg.sum("n"), [([1, 5], True, [1, 6]), ([2**63 - 7, 3], False, [2**63 - 1, 2**63 + 2])]),
+        (drift.agg.sum("n"), [([None], False, [None]), ([None, 2, None], True, [None, 2, 2]), ([1.5], True, [3.5])]),
+        (drift.agg.sum("n"), [([1.0], True, [1.0]), ([True], True, [2.0]), ([2**53], True, [2.0**53 + 2])]),
+        (
+            drift.agg.mean("n"),
+            [([2**53 + 1, 2], True, [float(2**53 + 1), (2**53 + 3) / 2]), ([None], True, [2.0**52 + 2])],
+        ),
+        (drift.agg.mean("n"), [([2**63 - 1] * 3, True, [float(2**63 - 1)] * 3), ([5], True, [(3 * 2**63 + 2) / 4])]),
+        (drift.agg.min("n"), [([0.0, -0.0], True, [0.0, 0.0]), ([-0.0], True, [0.0]), ([-1], True, [-1])]),
+        (
+            drift.agg.max("n"),
+            [([math.nan, 2.0, math.nan], True, [math.nan, 2.0, 2.0]), ([None, 3.0], True, [2.0, 3.0])],
+        ),
+        (drift.agg.max("n"), [(["a", None, "b"], True, ["a", "a", "b"]), (["ab"], True, ["b"])]),
+        (drift.agg.shift("n"), [(pl.Series([0.5, 1], dtype=pl.Float32), False, [None, 0.5]), ([2.0], True, [1.0])]),
+        (drift.agg.count(), [(["a", None], True, [1, 2]), ([None], True, [3])]),
+        (drift.agg.rolling(drift.agg.sum("n"), 3), [([1, 5], True, [1, 6]), ([2**63 - 1], False, [2**63 + 5])]),
+        (
+            drift.agg.rolling(drift.agg.mean("n"), 2),
+            [([2**53, 3], True, [2.0**53, 2.0**52 + 1.5]), ([1.5], True, [2.25])],
+        ),
+        (drift.agg.rolling(drift.agg.max("n"), 2), [([1.0, math.nan], True, [1.0, 1.0]), ([-1.0], True, [-1.0])]),
+    ],
+)
+def test_an_aggregate_whose_values_are_no_numbers_goes_on_with_objects(of: Any, batches: list[Any]) -> None:
+    """Each batch with the type of its own column; `running` adds one by one, and so do the columns."""
     states: dict[Any, Any] = {}
-
-    def on_rows(of: Any, values: list[Any]) -> Any:
-        step = running_step({"lately": drift.agg.rolling(of, 3)})
-        rows = Frame(pl.DataFrame({"key": ["a"] * len(values), "n": values}))
-        known = lambda keys: [states.get(key, ()) for key in keys]  # noqa: E731
-        made = step.on_rows(function_of("key_by", "key"), rows, known, states.update)
-        return None if made is None else [row["lately"] for row in made]
-
-    assert on_rows(drift.agg.sum("n"), [1, 5]) == [1, 6]
-    assert on_rows(drift.agg.sum("n"), [7, 9]) == [13, 21]
-    assert states == {"a": ((5, 7, 9),)}
-    assert on_rows(drift.agg.sum("n"), [2**62]) is None
-    assert on_rows(drift.agg.mean("n"), [2**53]) is None
-    assert on_rows(drift.agg.sum("n"), [1.5]) is None  # behind integers
-    assert states == {"a": ((5, 7, 9),)}
-    assert on_rows(drift.agg.mean("n"), [2]) == [6.0]
-    states.clear()
-    assert on_rows(drift.agg.max("n"), [1.0, float("nan")]) is None
-    assert on_rows(drift.agg.min("n"), [0.0, -0.0]) is None
-    assert on_rows(drift.agg.sum("n"), [0.1, 0.2, 0.3, 0.4]) == [0.1, 0.1 + 0.2, 0.1 + 0.2 + 0.3, 0.2 + 0.3 + 0.4]
+    accumulator: Any = None
+    for values, in_columns, expected in batches:
+        assert repr(on_rows(states, values, total=of)) == repr((in_columns, [{"total": each} for each in expected]))
+        for value in of.values_of([{"n": value} for value in values]):
+            accumulator = of.begin_value(value) if accumulator is None else of.add_value(accumulator, value)
+        assert repr(states) == repr({"a": (accumulator,)})
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=9), st.integers(1, 3), st.data())
