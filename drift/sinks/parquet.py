@@ -16,12 +16,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import xxhash
+
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.places import storage_of
 from drift.sinks.filling import GatheringSink, Limits, limits_of
-from drift.sinks.part_files import Parts, check_columns, file_name, in_order
-from drift.sinks.resuming import Found, Last, check_resume, from_committed, refuse_existing
+from drift.sinks.part_files import Parts, check_columns, file_name
+from drift.sinks.resuming import Found, Last, check_resume, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError
 from drift_graph.moments import Span
@@ -102,6 +104,7 @@ class ParquetSink(GatheringSink):
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
         self._written: set[str] = set()  # the files of parts that were there or were written since
+        self._end_of_parts = -1  # the position
 
     def begin(self, resume: str) -> Last | None:
         self._waiting = {}
@@ -116,6 +119,7 @@ class ParquetSink(GatheringSink):
             self._parts.check(parts)
             self._written = set(parts)
             last = self._last_of(parts[-1]) if parts else None
+            self._end_of_parts = -1 if last is None else last.position
             for name in waiting:
                 at = self._last_of(name)
                 if last is not None and at.position <= last.position:  # a part has them
@@ -165,9 +169,18 @@ class ParquetSink(GatheringSink):
         if self._items:
             count = len(self._items)
             self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
-        committed, names = super().commit(), [*in_order(self._written), *self._waiting]
-        self._hashes = {name: self._hashes.get(name) or self._parts.hash(name) for name in names}
-        return {**committed, "files": self._hashes, "waiting": dict(self._waiting)}
+        self._hashes = {name: self._hashes.get(name) or self._parts.hash(name) for name in self._waiting}
+        return {**super().commit(), "files": self._hashes, "waiting": dict(self._waiting)}
+
+    def _end_of_rows(self) -> int:
+        """That of the last part: parts stay as they are."""
+        return self._end_of_parts
+
+    def sum_of_rows(self, above: int, last: int) -> tuple[int, int]:
+        """The number of the rows in parts, and the sum of the hashes of their files."""
+        parts = [name for name in self._written or self._files(_PART) if above < _range_in(name)[1] <= last]
+        hashes = (f"{name} {self._parts.hash(name)}".encode() for name in parts)
+        return sum(map(self._rows_of, parts)), sum(map(xxhash.xxh3_64_intdigest, hashes))
 
     def find_end(self) -> Last | None:
         """Raises SinkError: a file of a part is gone; or another run has written some, where it can."""
@@ -189,14 +202,20 @@ class ParquetSink(GatheringSink):
         self._hashes = dict(committed["files"])
 
     def compare(self, committed: Any) -> str:
-        """If a part has the items of a hidden file now, the checksums of its pages are checked."""
+        """Where a part is not as it was, or has the items of a hidden file now, the checksums of pages are checked."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        (last,), files = from_committed(self._target, committed), committed["files"]
+        name = ""
         try:
-            for name, stored in files.items():
+            try:
+                found_again = super().compare(committed)
+            except SinkError:
+                for name in self._files(_PART):  # is it one that cannot be read?
+                    pq.ParquetFile(self._parts.read(name), page_checksum_verification=True).read()
+                raise
+            for name, stored in committed["files"].items():
                 if self._parts.stat(name) is not None:
                     if self._parts.hash(name) != stored:
                         raise self._changed(f"{name} has another hash")
@@ -213,8 +232,7 @@ class ParquetSink(GatheringSink):
                     raise self._changed(f"{name} had {items:,} items, and {found:,} are there")
         except (OSError, pa.ArrowException) as error:
             raise self._changed(f"{name}: {error}") from error
-        which = "none" if last is None else f"those up to position {last.position:,}"
-        return f"{self._path} has its items as of the checkpoint unchanged, {which}"
+        return found_again if not committed["files"] else f"{found_again}, and its hidden files"
 
     def _changed(self, why: str) -> SinkError:
         return SinkError(
@@ -246,6 +264,7 @@ class ParquetSink(GatheringSink):
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
         part = self._write(_NAME.format("part", first, last), before)
         self._written |= {name for name in self._files(_PART) if file_name(name) == part}
+        self._end_of_parts = last
         self._parts.remove(self._waiting)
         self._waiting = {}
         self._filling.clear()

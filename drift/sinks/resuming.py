@@ -25,7 +25,7 @@ from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.metas import Metas
 
 Resume = Literal["continue", "replace", "error"]
-_FORM = 1  # format of what `commit` returns
+_FORM = 2  # format of what `commit` returns
 
 
 class Last(NamedTuple):
@@ -217,6 +217,10 @@ class ResumingSink:
         """
         return None
 
+    def _end_of_rows(self) -> int:
+        """The position up to which rows are summed up; -1 before the first."""
+        return -1 if self._last is None else self._last.position
+
     def _found_again(self, last: Last) -> Found | None:
         """Of the items that are produced again, up to the last one stored, those that are there.
 
@@ -254,8 +258,8 @@ class ResumingSink:
 
     def restore(self, committed: dict[str, Any]) -> None:
         """Set what else `commit` had returned as of the checkpoint that the run resumes from."""
-        summed, last = committed.get("rows"), from_committed(self._target, committed)[-1]
-        self._summed = None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
+        summed = committed.get("rows")
+        self._summed = None if summed is None else (summed[0], summed[1], int(summed[2]))
         if self._rows_of_items is not None and committed.get("columns") is not None:
             self._rows_of_items.names = committed["columns"]
 
@@ -269,14 +273,14 @@ class ResumingSink:
         A checkpoint may not have what the target has lost since, for no run could resume from it.
         """
         self._check_end()
-        if self._summed is not None and self._last is not None and self._last.position > self._summed[0]:
+        if self._summed is not None and (end := self._end_of_rows()) > self._summed[0]:
             above, rows, total = self._summed
-            found = self.sum_of_rows(above, self._last.position)
-            self._summed = found and (self._last.position, rows + found[0], total + found[1])
+            found = self.sum_of_rows(above, end)
+            self._summed = found and (end, rows + found[0], total + found[1])
         return {
             **as_committed([self._last]),
             "columns": None if self._rows_of_items is None else self._rows_of_items.names,
-            "rows": None if self._summed is None else [self._summed[1], str(self._summed[2])],
+            "rows": None if self._summed is None else [*self._summed[:2], str(self._summed[2])],
         }
 
     @contextmanager
@@ -285,12 +289,12 @@ class ResumingSink:
         yield
 
     def compare(self, committed: Any) -> str:
-        (last, *_), stored = from_committed(self._target, committed), committed.get("rows")
-        if stored is None:
+        check_committed(self._target, committed, "lasts")
+        if committed.get("rows") is None:
             return f"{self._target} cannot be compared: checkpoints have sums of the rows of tables alone"
-        rows, total = stored[0], int(stored[1])
+        end, rows, total = map(int, committed["rows"])
         with self.to_compare():
-            found = (0, 0) if last is None else self.sum_of_rows(-1, last.position)
+            found = self.sum_of_rows(-1, end)
         if found != (rows, total):
             why = "they have another hash" if found and found[0] == rows else f"now it has {found[0] if found else 0:,}"
             raise SinkError(

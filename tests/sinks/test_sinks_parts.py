@@ -297,6 +297,26 @@ def test_a_part_that_cannot_be_moved_is_not_written_again_beside_it(tmp_path: Pa
     assert rows_in(tmp_path) == expected(9)
 
 
+def test_a_checkpoint_does_not_grow_with_the_parts_and_hashes_the_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, hashed = opened(sinks.parquet(tmp_path, part_items=2)), list[str]()
+    whole = sink._parts.hash
+    monkeypatch.setattr(sink._parts, "hash", lambda name: (hashed.append(name), whole(name))[1])
+    committed = []
+    for start in range(0, 12, 2):
+        write(sink, start, start + 2)
+        committed.append(sink.commit())
+    sink.close()
+    assert hashed == sorted(path.name for path in tmp_path.iterdir()) and len(hashed) == 6
+    assert all(len(str(each)) < 200 and not each["files"] for each in committed)
+    again = opened(sinks.parquet(tmp_path, part_items=2), (4, committed[1]))  # what is behind it is there
+    write(again, 4, 12)
+    assert again.commit() == committed[-1]
+    again.close()
+    assert all("rows as of the checkpoint unchanged" in sinks.parquet(tmp_path).compare(each) for each in committed)  # type: ignore[attr-defined]
+
+
 def test_of_a_hidden_file_that_came_into_partitions_all_items_are_compared(tmp_path: Path) -> None:
     sink = opened(sinks.parquet(tmp_path, partition_by="day"))
     write(sink, 0, 9)
