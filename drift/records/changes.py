@@ -158,6 +158,7 @@ def _step_changes(old_name: str, old: _Step, name: str, new: _Step, same_format:
         yield Change("name", name, f"step {name!r} was named {old_name!r}", False, before, after)
     for one, other in zip(old, new):
         yield from _parameter_changes(name, one, other)
+        yield from _schema_changes(name, one, other)
         if "asked" in one and "asked" in other:
             yield from _asked_changes(name, one, other) if same_format else ()
             continue
@@ -207,6 +208,16 @@ def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> I
             text = _PLAIN[name].format(step=step, old=one, new=other)
             yield Change("structure" if name in ("window", "arity") else "policy", step, text,
                          before=old["where"], after=new["where"])  # fmt: skip
+
+
+def _schema_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
+    """What rows a source has: only graphs that an earlier version described do not say it."""
+    if "schema" not in old or "schema" not in new or old["schema"] == new["schema"]:
+        return
+    then, now = old["schema"] or {}, new["schema"] or {}
+    other = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    fields = ", ".join(f"{name} {then.get(name, 'not there')} -> {now.get(name, 'not there')}" for name in other)
+    yield Change("value", step, f"the schema of source {step!r}: {fields}", True, old["where"], new["where"])
 
 
 def _function_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:

@@ -66,7 +66,13 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
         "parameters": operator.parameters if policy is None else policy.parameters,
         "functions": {} if operator.asks else prints,
         **({"asked": prints} if operator.asks else {}),
+        **({"schema": _schema(operator)} if isinstance(operator, Source) else {}),
     }
+
+
+def _schema(source: Source) -> dict[str, str] | None:
+    """The fields of a source's rows and their types; None for any payloads. It is in no hash: metas do not show it."""
+    return None if source.rows is None else {name: str(kind) for name, kind in source.rows.fields}
 
 
 def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:

@@ -453,6 +453,20 @@ def test_the_policy_of_a_run_takes_the_place_of_the_graphs(tmp_path: Path) -> No
     assert (change.kind, change.text) == ("policy", "lateness of source 'lines': 5 -> 9")
 
 
+def test_another_schema_is_a_change_unless_a_fingerprint_of_before_does_not_say_it() -> None:
+    def summed(schema: Any) -> Fingerprint:
+        graph = drift.Graph("summed")
+        graph.source("rows", schema=schema).sink("out")
+        return fingerprint(graph.build())
+
+    before, now = summed({"at": int, "n": int}), summed({"n": float, "at": int})
+    (change,) = compare(before, now)
+    assert (change.kind, change.text) == ("value", "the schema of source 'rows': n Int64 -> Float64")
+    assert before["digest"] == now["digest"]  # of what metas and functions hang on
+    del before["operators"][0]["schema"]
+    assert compare(before, now) == compare(now, before) == []
+
+
 def test_hashes_that_records_hold_stay_what_they_are(tmp_path: Path) -> None:
     """What a record of today says must be comparable with a graph of tomorrow."""
     found = print_from(tmp_path, GRAPH)

@@ -325,6 +325,35 @@ def test_a_source_keeps_its_time_and_its_tie_by_which_items_around_a_checkpoint_
     assert refused_states(*prints) == "'rows' has another time policy than before"  # of a stream on Spark, too
 
 
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"at": int, "n": float}, "n Int64 -> Float64"),
+        ({"at": int, "n": int, "more": str}, "more not there -> String"),
+        (None, "at Int64 -> not there, n Int64 -> not there"),
+    ],
+    ids=["type", "column", "none"],
+)
+def test_another_schema_of_a_source_is_to_be_accepted(tmp_path: Path, schema: Any, said: str) -> None:
+    def summed(schema: Any) -> drift.Graph:
+        graph = drift.Graph("summed")
+        rows = graph.source("rows", time=drift.EventTime("at"), schema=schema)
+        rows.count(key=lambda row: row["n"]).sink("out")
+        return graph
+
+    file = tmp_path / "rows.csv"
+    file.write_text("at,n,more\n1,9,a\n2,9,b\n")
+    rows = {"rows": drift.sources.csv(file)} if schema is None else {"rows": drift.sources.csv(file, schema=schema)}
+    before = {"at": int, "n": int}
+    first = {"rows": drift.sources.csv(file, schema=before)}
+    drift.run(summed(before), first, state=tmp_path / "kept", complete=False).finish()
+    for accepts in ({}, {"changed_graph": "accept"}):
+        state = drift.Checkpoints(tmp_path / "kept", **accepts)  # type: ignore[arg-type]
+        with pytest.raises(drift.GraphError, match=f"the schema of source 'rows': {said}.*changed_code='accept'"):
+            drift.run(summed(schema), rows, state=state)
+    drift.run(summed(schema), rows, state=drift.Checkpoints(tmp_path / "kept", changed_code="accept")).close()
+
+
 def test_a_function_of_the_time_that_was_mended_is_accepted(tmp_path: Path) -> None:
     before, mended = (drift.EventTime(time) for time in (lambda row: row["at"], lambda row: int(row["at"] or 0)))
     first = items_of(drift.run(by_time(before), {"rows": TIMED[:5]}, state=tmp_path, complete=False))
