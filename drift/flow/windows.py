@@ -608,7 +608,7 @@ class NumberedStep(_InColumns, NumbersWindows, frozen=True):
 
     @property
     def table(self) -> Any:
-        if kernel is None or self.every > self.size:
+        if kernel is None or self.every > self.size or self.size > END:
             return None
         several, parts = self.parts
         columns = [kernel.Accumulators(kind, part.begin_value, part.add_value, part.merge) for kind, part in parts]

@@ -172,6 +172,7 @@ def test_a_session_lasts_until_nothing_comes_for_the_gap(items: list[flows.Timed
 
 
 @given(timed(), st.booleans(), st.integers(1, 5), st.integers(1, 5), st.booleans())
+@example([(1, 2, "a"), (3, 4, "a")], True, 2**70, 1, True)
 @settings(max_examples=12)
 def test_windows_by_number_have_so_many_items(
     items: list[flows.Timed], keyed: bool, size: int, every: int, partial: bool
