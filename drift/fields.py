@@ -5,7 +5,7 @@ Invariant: the order of fields depends on the payloads alone: it is that of thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
@@ -30,8 +30,9 @@ def check_names(columns: object) -> None:
 
     Raises:
         SettingsError: they are not: one text is a list of letters.
+        TypeError: they are no list.
     """
-    names = columns if isinstance(columns, Iterable) else ()
+    names: Any = () if columns is None else columns
     if isinstance(columns, (str, bytes)) or not all(isinstance(name, str) for name in names):
         raise SettingsError(f"columns={columns!r:.80} is no list of names")
 

@@ -111,11 +111,11 @@ def _source(
         from drift.columns.read import checked_schema
 
         fields = checked_schema(kind, schema)
-    shown = f"{kind}({query!r:.60})"
+    shown, by = f"{kind}({query!r:.60})", _quoted(key)
     opening = _Postgres if kind == "postgres" else _Sqlite
 
     def poll() -> Poller:
-        opened = opening(shown, str(database), f"{rows} as rows_of_query", _quoted(key))
+        opened = opening(shown, str(database), f"{rows} as rows_of_query", by)
         return _Poller(shown, opened, key, payload, rows_at_once, fields)
 
     return PolledSource(shown, _GUARANTEE, poll, AsMade(), live=False)

@@ -38,13 +38,15 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
             `finally` runs; one that blocks longer cannot be interrupted, and its thread ends at its next item.
 
     Raises:
-        SettingsError: it cannot be iterated, or `buffer_items_max` is below 1.
+        SettingsError: it cannot be iterated, `buffer_items_max` is below 1, or `close_max_s` below 0.
     """
     if isinstance(iterable, (str, bytes)) or not isinstance(iterable, Iterable):
         hint = "; call it, live(it())" if callable(iterable) else ""
         raise SettingsError(f"live takes an iterable or generator of payloads, not {iterable!r:.80}{hint}")
     if type(buffer_items_max) is not int or buffer_items_max < 1:
         raise SettingsError(f"buffer_items_max={buffer_items_max!r} is not an int of 1 or more")
+    if not close_max_s >= 0:
+        raise SettingsError(f"close_max_s={close_max_s!r} is no number of seconds of 0 or more")
     return LiveSource(iterable, buffer_items_max, close_max_s)
 
 

@@ -82,6 +82,13 @@ WRONG: dict[str, tuple[Callable[[Any], object], list[Any], str]] = {
     "columns": (lambda given: drift.sources.parquet("a", columns=given), [5], "columns: Sequence[str] | None, "),
     "a URL": (lambda given: drift.sources.postgres(given, "select 1", key="k"), [None, 5, b"u"], "url: str, not "),
     "a query": (lambda given: drift.sources.sqlite("a", given, key="k"), [None, 5], "query: str, not "),
+    "a key": (lambda given: drift.sources.sqlite("a", "select 1", key=given), [None, 5, b"k"], "key: str, not "),
+    "seconds": (lambda given: drift.sources.live([], close_max_s=given), [None, "1"], "close_max_s: float, not "),
+    "columns of files": (
+        lambda given: drift.sinks.parquet("a", columns=given),
+        [5],
+        "columns: Sequence[str] | Mapping",
+    ),
     "a host": (lambda given: drift.sources.tcp_lines(given), [None, 5], "host: str, not "),
     "a port": (lambda given: drift.sources.tcp_lines(port=given), ["7000", 1.5, None], "port: int, not "),
     "partitions": (
