@@ -123,7 +123,7 @@ _LONG = (
     "tests/calls/test_calls_simulated.py",
     "tests/command/test_web.py",
     "tests/engines/test_segments.py",
-    "tests/rows/test_rows_followed.py",
+    "tests/rows/test_rows_undone.py",
     "tests/rows/test_joined_rows.py",
     "tests/project/test_benchmarks.py",
     "tests/project/test_scale.py",

@@ -10,8 +10,9 @@ bisection. So it is with the rows of its own batch, of which it meets those at l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -84,6 +85,12 @@ class Stored:
         self.reach = reach
         self.runs: list[Run] = []
         self.dropped: list[Array] = []  # the keys of rows that were dropped, by their numbers
+
+    def copied(self) -> Self:
+        """With runs of its own, none of which ever changes."""
+        other = copy(self)
+        other.runs, other.dropped = self.runs.copy(), self.dropped.copy()
+        return other
 
     def add(self, run: Run, now: int) -> None:
         """Add rows that came after all others.
@@ -159,6 +166,22 @@ class Joined:
 
     def __bool__(self) -> bool:
         return bool(self.sides[0].runs or self.sides[1].runs)
+
+    def copied(self) -> Self:
+        """What there is now, for `back`. The numbers of keys are shared: none of them is ever removed."""
+        other = copy(self)
+        other.sides = self.sides[0].copied(), self.sides[1].copied()
+        other._schemas = self._schemas.copy()
+        return other
+
+    def back(self) -> Self:
+        """One to go on with from a copy, which stays as it is."""
+        other = self.copied()
+        codes = [run.codes for stored in other.sides for run in stored.runs]
+        codes += [each for stored in other.sides for each in stored.dropped]
+        other._counts = np.zeros(0, np.int64)
+        other._count(np.concatenate([np.zeros(0, np.int64), *codes]))
+        return other
 
     def without_rows(self) -> list[Any]:
         """The keys whose last rows were dropped since this was asked."""

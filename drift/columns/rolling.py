@@ -10,10 +10,11 @@ values, and come from the first timer of that moment: that of the first of them,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,51 @@ from drift_graph.metas import Metas
 from drift_kernel import kernel
 
 _NOTHING = TIME_MIN, END, b""
+
+#: The last time of a key, the time of the timer that forgets its rows, and the meta of this timer.
+_Forget = tuple[int, int, bytes]
+
+
+class _Since(dict[int, "_Forget | None"]):
+    """What changed first had before, None for nothing, and the changes since the next version; see `Versions`."""
+
+    next: _Since | None = None
+
+
+class Versions(dict[int, _Forget]):
+    """A dict of which one may keep what it is now, at the price of what changes. It changes by `put` alone."""
+
+    _since: _Since | None = None
+
+    def put(self, code: int, value: _Forget | None) -> None:
+        """None: it goes."""
+        if self._since is not None and code not in self._since:
+            self._since[code] = self.get(code)
+        if value is None:
+            del self[code]
+        else:
+            self[code] = value
+
+    def kept(self) -> Callable[[], dict[int, _Forget]]:
+        """Gives, whenever it is called, the dict that this is now."""
+        since = _Since()
+        if self._since is not None:
+            self._since.next = since
+        self._since = since
+        return partial(self._before, since)
+
+    def _before(self, since: _Since) -> dict[int, _Forget]:
+        found, had = dict(self), dict[int, "_Forget | None"]()
+        each: _Since | None = since
+        while each is not None:
+            had = {**each, **had}
+            each = each.next
+        for code, value in had.items():
+            if value is None:
+                found.pop(code, None)
+            else:
+                found[code] = value
+        return found
 
 
 class _NoNumbers(Exception):
@@ -47,9 +93,10 @@ class Rolled(AsOf):
     def __init__(self, step: Any, timers: tuple[bytes, bytes, int]) -> None:
         super().__init__(outer=False, timers=timers)
         self._step = step
+        self._forgets: Callable[[], dict[int, _Forget]] = dict  # of a copy
         self.sides = Stored(None), Stored(step.reach + 2)  # by then all are forgotten
         self.now = TIME_MIN  # the last time whose rows have come from here
-        self._forget: dict[int, tuple[int, int, bytes]] = {}  # of each key its last time, and the timer that forgets
+        self._forget = Versions()  # of each key its last time, and the timer that forgets
         self._due: list[tuple[int, int]] = []  # a heap of these timers, and of earlier ones of their keys
         self.fired: list[tuple[bytes, Any]] = []  # timers that have forgotten since this was asked for, and their keys
         self.is_over = False
@@ -137,14 +184,14 @@ class Rolled(AsOf):
             while due < time:
                 due, meta = self._next(last, due, meta)
             if due > time and meta:
-                self._forget[code] = time, due, meta
+                self._forget.put(code, (time, due, meta))
                 continue
             if meta and meta < timers[at]:
                 others[at] = meta
             else:
                 meta = timers[at]
             due = time + self._step.lifetime
-            self._forget[code] = time, due, self._timer(meta, due)
+            self._forget.put(code, (time, due, self._timer(meta, due)))
             heappush(self._due, (due, code))
         return timers if not others else Metas([others.get(at, meta) for at, meta in enumerate(timers)])
 
@@ -170,10 +217,10 @@ class Rolled(AsOf):
             fired.append((known[2], code))
             due, meta = self._next(*known)
             if meta:
-                self._forget[code] = known[0], due, meta
+                self._forget.put(code, (known[0], due, meta))
                 heappush(self._due, (due, code))
             else:
-                del self._forget[code]
+                self._forget.put(code, None)
         by_number = list(self._numbers) if fired else []
         self.fired += [(meta, by_number[code]) for meta, code in fired]
 
@@ -195,9 +242,8 @@ class Rolled(AsOf):
             of_rows.update({key: metas[0]} if metas else {})
         found = self.absorb(sides, of_rows)
         if found == "done":
-            self._forget = {self._numbers[key]: each for key, each in forget.items()}
-            self._due = [(due, code) for code, (_, due, _) in self._forget.items()]
-            heapify(self._due)
+            self._forget = Versions((self._numbers[key], each) for key, each in forget.items())
+            self._wait_for_all()
         return found
 
     def states(self, keys: Iterable[Any] | None) -> dict[Any, tuple[Any, list[bytes]]]:
@@ -231,14 +277,28 @@ class Rolled(AsOf):
             return
         old = np.flatnonzero(self._counts).tolist()
         super()._number_anew(by_number)
-        self._forget = {new: self._forget[code] for new, code in enumerate(old) if code in self._forget}
+        self._forget = Versions((new, self._forget[code]) for new, code in enumerate(old) if code in self._forget)
+        self._wait_for_all()
+
+    def _wait_for_all(self) -> None:
         self._due = [(due, code) for code, (_, due, _) in self._forget.items()]
         heapify(self._due)
+
+    def copied(self) -> Self:
+        other = super().copied()
+        other._forgets = self._forget.kept()
+        return other
+
+    def back(self) -> Self:
+        other = super().back()
+        other._forget, other.fired, other.is_over = Versions(self._forgets()), [], False
+        other._wait_for_all()
+        return other
 
     def clear(self) -> None:
         super().clear()
         self.sides[1].dropped = []
-        self._forget, self._due, self.now = {}, [], TIME_MIN
+        self._forget, self._due, self.now = Versions(), [], TIME_MIN
 
 
 def _added(

@@ -11,6 +11,7 @@ to these windows, and are merged into them end by end, in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import chain, compress, islice, pairwise, repeat
 from typing import Any, NamedTuple, Self
 
@@ -188,6 +189,7 @@ class _Ended:
 
     def put(self, at: Array, due: int) -> None:
         """Set the times of timers in these places."""
+        self.dues = self.dues.copy()  # the others are those of copies
         self.dues[at] = due
         self._first = None
 
@@ -240,6 +242,19 @@ class Merging:
 
     def __len__(self) -> int:
         return sum(int(np.count_nonzero(each.dues != _NONE)) for each in self._ended)
+
+    def copied(self) -> Self:
+        """What there is now, for `back`; where nothing is to be taken."""
+        other = copy(self)
+        other._ended = [copy(each) for each in self._ended]
+        return other
+
+    def back(self) -> Self:
+        """One to go on with from a copy, which stays as it is."""
+        other = self.copied()
+        other._over = []
+        other._number_again()
+        return other
 
     @property
     def least(self) -> bytes | None:
@@ -404,6 +419,7 @@ class Merging:
         if parents:
             timers = iter(self._next(Metas(parents), np.full(len(parents), until + self._every)))
             for each, fired_at in again:
+                each.timers = each.timers.copy()
                 _set(each.timers, fired_at, list(islice(timers, len(fired_at))))
         self._ended = [each for each in self._ended if each.start >= next_start]
         return _Over(until, metas, keys, results)

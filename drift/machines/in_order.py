@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from drift.machines.log import Keyed
 from drift.machines.timers import Timers
+from drift.machines.undo import Undo
 from drift.operators import OpensWindows
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
@@ -32,6 +33,7 @@ class Shared(NamedTuple):
         get: fetches the states of keys, whose rows come now; see `KeyedState.get`.
         note_fired: notes that timers have fired, by their metas and keys.
         fire: fires the timers of the stage below a bound, and adds what they make; False if a call has raised.
+        undo: gets what keys had before they change, if the stage may have to go back.
         sample, sample_states, check: of payloads, and of states at an end, that the user's functions get, and whether
             they are unchanged.
     """
@@ -42,6 +44,7 @@ class Shared(NamedTuple):
     get: Callable[[Sequence[bytes], Sequence[Any]], None]
     note_fired: Callable[[Sequence[bytes], Sequence[Any]], None]
     fire: Callable[[bytes, list[Columns]], bool]
+    undo: Undo[Any]
     sample: Callable[[Sequence[Any]], list[Sample]]
     sample_states: Callable[[Sequence[Any]], list[Sample]]
     check: Callable[[Sequence[Sample]], None]
@@ -106,6 +109,10 @@ class InOrder:
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
         """The states and timers of those of the keys that have any here; see `KeyedState.put`."""
         return {}
+
+    def put_back(self, kept: Any) -> None:
+        """Have again what was kept of all that is here; see `drift.machines.undo.Whole`."""
+        raise NotImplementedError
 
     @property
     def least(self) -> bytes | None:

@@ -67,6 +67,7 @@ class _RowsByKey(InOrder):
         if not self._has_taken_over():
             self.hand_back()
             return 0, []
+        self._keep()
         self._last = metas[-1]
         sent = self._add(metas, times, rows, sides)
         if gone := self._arrays.without_rows():
@@ -76,6 +77,13 @@ class _RowsByKey(InOrder):
     def _add(self, metas: Metas, times: Sequence[int], rows: Any, sides: Any) -> list[Columns]:
         """Add rows to those in arrays; what they give."""
         raise NotImplementedError
+
+    def _keep(self) -> None:
+        self._shared.undo.note_whole(lambda: (self._arrays.copied(), self._last))
+
+    def put_back(self, kept: Any) -> None:
+        arrays, self._last = kept
+        self._arrays = arrays.back()
 
     def _has_taken_over(self) -> bool:
         """Whether all states are in arrays; those of the stage are taken over, if they can be."""
@@ -148,6 +156,7 @@ class WaitingRows(_RowsByKey):
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         if not self._arrays or len(bound) < len(pack_time(0)):
             return []
+        self._keep()
         time = time_of(bound)
         fired = self._arrays.fire(time if self._moment(time) + END_OF_TIME <= bound else time - 1, self._output, varint)
         if fired is None:

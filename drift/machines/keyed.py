@@ -8,7 +8,8 @@ Why: keys are independent. Rows above all earlier ones of their keys go to the l
 batch, the states of its keys before it and what it made are logged until they are settled. Where an item comes below
 others of its key, or a tombstone comes, the key goes back to a state that was kept, and its rows and timers run again
 from there through the same logic, until a state that was kept comes out again: after that nothing can differ. The
-difference is sent. If nothing will come below a batch, nothing is kept.
+difference is sent. If nothing will come below a batch, nothing is logged; a stage that may have to go back to minimal
+time keeps what the keys of the batch had before it (`undo.py`).
 
 A timer knows the row that set it. So the timers that wait at a place in the order are those that were set below it and
 come at or above it, and need not be kept apart.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, groupby, repeat
 from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
@@ -34,6 +36,7 @@ from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
 from drift.machines.timers import Due, Timers, Upcoming
+from drift.machines.undo import Before, Step, Undo, Whole
 from drift.operators import KeyedItems, OpensWindows, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
@@ -136,6 +139,7 @@ class KeyedStage(KeyedState):
         self.heartbeat = BEGINNING
         self.ended, self.fired = False, 0
         self._timers = Timers()
+        self._undo: Undo[KeyedStage] = Undo()
         self._in_order = logic.in_order(self._shared(ranks)) if logic.in_order is not None else None
         in_order = self._in_order is not None and self._in_order.has_columns
         self.has_columns = self._on_rows is not None or logic.only_at_ends or in_order
@@ -150,7 +154,7 @@ class KeyedStage(KeyedState):
             return self._sampled_for_timers((), states)
 
         samples = sample, sample_states, self._check
-        return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, *samples)
+        return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, self._undo, *samples)
 
     @property
     def is_in_kernel(self) -> bool:
@@ -176,6 +180,8 @@ class KeyedStage(KeyedState):
             ImpureStep: a user's function has changed what it was handed, or what it had returned before.
         """
         sent = self._processed(columns, ports)
+        if self._undo:
+            self._undo.end_step(columns.metas[-1] + b"\0" if columns.metas else BEGINNING, columns, ended=self.ended)
         self._check_returned(sent)
         return sent
 
@@ -209,7 +215,10 @@ class KeyedStage(KeyedState):
 
         def fetch(keys: Sequence[Any]) -> list[Any]:
             self.get([metas[-1]] * len(keys), keys)
-            return list(map(self._states.get, keys, repeat(self._initial)))
+            states = list(map(self._states.get, keys, repeat(self._initial)))
+            if self._undo:
+                self._undo.note(Before(keys, partial(zip, keys, states)))
+            return states
 
         return unless_it_raises(self._on_rows, self._keys.key, rows, fetch, self._states.update)
 
@@ -260,6 +269,7 @@ class KeyedStage(KeyedState):
         """Process rows above all others of their keys, and log them if something may come below."""
         sent: list[Columns] = []
         if is_complete and self._logic.takes is not None:
+            self._note(batch.keys)
             left = -1
             while batch.keys and len(batch.keys) != left:  # else none of them was taken
                 left = len(batch.keys)
@@ -270,6 +280,8 @@ class KeyedStage(KeyedState):
             batch = self._take_in_order(batch, self._in_order, sent)
             if not batch.keys:
                 return sent
+        if is_complete:
+            self._note(batch.keys)
         metas, keys, payloads = batch
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
@@ -469,6 +481,8 @@ class KeyedStage(KeyedState):
         """Fire timers that are due, at most so many, and return what they give; raises what `process` raises."""
         self.fired = 0
         sent = self._fired(ports, most)
+        if self._undo:
+            self._undo.end_step(min(self.heartbeat, self.complete_below), None, ended=self.ended)
         self._check_returned(sent)
         return sent
 
@@ -489,6 +503,9 @@ class KeyedStage(KeyedState):
         timers = self._timers
         self.fired = 0
         while self.fired < most and (entries := timers.take_moment(bound, most - self.fired)):
+            is_logged = entries[-1][0] >= self.complete_below or len(self._log) or self._histories  # of rows below them
+            if not is_logged:
+                self._note(key for _, _, key, _ in entries)
             dues: dict[Any, Due] = {}  # of each key the first
             again: list[Upcoming] = []
             for entry in entries:
@@ -508,7 +525,7 @@ class KeyedStage(KeyedState):
             if fired:
                 self.fired += len(fired)
                 sent.append(self._took_place(fired))
-                if fired[-1].meta >= self.complete_below or len(self._log) or self._histories:  # of rows below them
+                if is_logged:
                     metas, keys, subjects, outputs, befores = map(list, zip(*fired))
                     self._log.append(metas, keys, subjects, outputs, dict(zip(reversed(keys), reversed(befores))))
                     self._log.pass_by(metas)
@@ -847,6 +864,7 @@ class KeyedStage(KeyedState):
     def settle(self, minimal_time: bytes) -> None:
         """Drop rows below minimal time, since none will change any more; the last states stay."""
         self._settle_log(max(minimal_time, self._log.settled))
+        self._undo.settle(minimal_time)
         if self._touched is not None:
             self._touched.settle(minimal_time)
         if self.is_timed and (len(self._states) > self._sweep_at or minimal_time == END_OF_TIME):
@@ -962,9 +980,9 @@ class KeyedStage(KeyedState):
 
         The heartbeat becomes the checkpoint, and timers that had fired at or above it are set again.
         """
-        if self._in_order is not None:
-            self._in_order.hand_back()
         above = self._above(checkpoint)
+        if above and self._in_order is not None:
+            self._in_order.hand_back()
         if self._paged is not None:
             self._paged.know(above)
         for key, history in above.items():
@@ -976,7 +994,92 @@ class KeyedStage(KeyedState):
         self._debts.rewind(checkpoint)
         if self._touched is not None:
             self._touched.rewind(checkpoint)
-        self.heartbeat = checkpoint
+        steps = self._undo.above(checkpoint)
+        if steps:
+            self._undo.forget_above(checkpoint)
+            self._take_back(steps)
+            self._run_first(steps[0], checkpoint)
+        self.heartbeat, self.complete_below = checkpoint, min(self.complete_below, checkpoint)
+
+    # Steps that corrected nothing.
+
+    def go_back_by(self, make: Callable[[], KeyedStage]) -> None:
+        """Note from now on what goes back to minimal time, before any item.
+
+        Args:
+            make: a stage like this one, without items.
+        """
+        self._undo.make = make
+
+    def _note(self, keys: Iterable[Any]) -> None:
+        """Note what keys have, which is not in the form in order, before a step that corrects nothing changes it."""
+        if not self._undo:
+            return
+        keys = dict.fromkeys(keys)
+        states = list(map(self._states.get, keys, repeat(self._initial)))
+        if not self.is_timed:
+            self._undo.note(Before(keys, partial(zip, keys, states)))
+            return
+        timers = [[(due.meta, due.timer) for due in self._timers.of(key)] for key in keys]
+        self._undo.note(Before(keys, partial(zip, keys, zip(states, timers))))
+
+    def _take_back(self, steps: Sequence[Step]) -> dict[Any, None] | None:
+        """Have what there was before steps; the keys that they may have changed, or None for all."""
+        records = list(chain.from_iterable(step.records for step in steps))
+        at = next((at for at, record in enumerate(records) if isinstance(record, Whole)), None)
+        known: dict[Any, None] = {}
+        if at is not None:
+            assert self._in_order is not None
+            for key in list(self._timers.by_key):
+                self._timers.put(key, ())
+            self._states.clear()
+            self._in_order.put_back(records[at].kept)  # type: ignore[union-attr]
+            del records[at:]
+        if records and self._in_order is not None:
+            self._in_order.hand_back()
+        for record in reversed(records):
+            assert isinstance(record, Before)
+            entries = dict(record.entries())
+            known.update(dict.fromkeys(record.keys))
+            for key in dict.fromkeys(record.keys):
+                entry = entries.get(key, (self._initial, ()) if self.is_timed else self._initial)
+                state, timers = entry if self.is_timed else (entry, ())
+                self._put_state(key, state)
+                if self.is_timed:
+                    self._timers.put(key, [Due(meta, timer, BEGINNING) for meta, timer in timers])
+        if self._paged is not None:
+            self._paged.know(known)
+        return known if at is None else None
+
+    def _run_first(self, step: Step, place: bytes) -> None:
+        """Process again what of a step is below a place; steps behind it have nothing below."""
+        self.ended, self.complete_below = step.ended, place
+        if step.rows is not None and (below := step.rows.metas.count_below(place)):
+            self.process(step.rows.slice(0, below), {})
+        self.heartbeat = place
+        if self.is_timed:
+            self.fire({})
+
+    def changed(self, checkpoint: bytes) -> Entries:
+        steps = self._undo.above(checkpoint)
+        if not steps or self._undo.make is None:
+            return super().changed(checkpoint)
+        before = self._undo.make()
+        before.track()
+        known = before._take_back(steps)
+        before._run_first(steps[0], checkpoint)
+        assert self._touched is not None and before._touched is not None
+        keys = {**self._touched.take(checkpoint), **before._touched.take(checkpoint)}
+        there = [key for key in keys if known is None or key in known]
+        rest = [key for key in keys if known is not None and key not in known]
+        if self._paged is not None:
+            self.put(self._paged.of(rest))
+        return Entries.of(chain(before.as_of(checkpoint, there), self.as_of(checkpoint, rest)))
+
+    def track(self, *, tracks: bool = True) -> None:
+        super().track(tracks=tracks)
+        if not tracks:
+            self._undo.stop()
 
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
         if not self.is_timed:
@@ -986,14 +1089,6 @@ class KeyedStage(KeyedState):
             self._put_state(key, state)
             for meta, timer in timers:
                 self._timers.set(key, Due(meta, timer, BEGINNING))
-
-    def copy_to(self, other: KeyedStage) -> None:
-        """Give a new stage what this one has, where all of it is complete."""
-        if self._in_order is not None:
-            self._in_order.hand_back()
-        keys = list(dict.fromkeys((*self._states, *self._timers.by_key)))
-        other.put(entry for entry in self._as_of(END_OF_TIME, keys) if entry[1] is not DELETED)
-        other._unread = self._unread and self._unread.copied()
 
     @property
     def held(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
+from drift.machines.undo import Before
 from drift.operators import NumbersWindows
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
@@ -77,6 +78,7 @@ class Numbering(InOrder):
         for key in keys if states else ():
             if key in states:
                 table.absorb(key, states.pop(key))
+        had = table.copied(keys) if self._shared.undo else None
         try:
             added = table.add(codes, keys, values, in_arrays)
         except BaseException as raised:  # raised again item by item, where it is reported
@@ -87,6 +89,8 @@ class Numbering(InOrder):
             table.take_back()
             return 0, []
         table.keep()
+        if had is not None:
+            self._shared.undo.note(Before(keys, lambda: had.entries().items()))
         return len(metas), [Columns(metas, made, None)]
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:

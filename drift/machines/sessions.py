@@ -11,12 +11,15 @@ numbers of keys and columns of values, objects a list of each; the windows are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
 from drift.machines.timers import Due
+from drift.machines.undo import Before
 from drift.operators import Process, ProlongsWindows, Timer
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
@@ -26,6 +29,8 @@ from drift_graph.metas import Integers, Metas
 from drift_graph.payloads import Rows
 from drift_graph.unchanged import Sample
 from drift_kernel import kernel
+
+_NONE: Mapping[Any, bytes] = {}
 
 
 class _Ended(NamedTuple):
@@ -84,6 +89,7 @@ class Prolonging(InOrder):
     ) -> tuple[int, list[Columns]]:
         if metas.some_later() or time_of(metas[-1]) > END - self._gap or not self._take_over(keys):
             return 0, []
+        had = self._before(self._table.cells_of(keys)) if self._shared.undo else None
         try:
             over = self._table.add(metas, codes, keys, values, payloads, self._prolongs.key)
         except BaseException as raised:  # raised again item by item, where it is reported
@@ -94,6 +100,8 @@ class Prolonging(InOrder):
             self._table.take_back()
             return 0, []
         self._table.keep()
+        if had is not None:
+            self._shared.undo.note(Before(keys, had))
         return len(metas), self._sent(ended)
 
     def _take_over(self, keys: Iterable[Any]) -> bool:
@@ -135,6 +143,11 @@ class Prolonging(InOrder):
         made = self._ended(over)
         if made is None:
             self._table.go_on(over)
+            over = over[:0]
+        if self._shared.undo and (over or moved):
+            of = dict.fromkeys((*keys, *self._table.keys_of(over)))
+            self._shared.undo.note(Before(of, self._before(self._table.cells_of(of), dict(zip(keys, moved)))))
+        if made is None:
             return []
         self._shared.note_fired(made.timers, self._table.keys_of(made.cells))
         self._table.end(made.cells)
@@ -152,10 +165,11 @@ class Prolonging(InOrder):
         return dict(self._entries(self._table.cells_of(keys)))
 
     def _entries(self, cells: Integers) -> Iterable[tuple[Any, Any]]:
-        *states, notes = self._table.states(cells)
-        keys, metas = self._table.keys_of(cells), self._table.timers_of(cells)
-        for key, state, note, meta in zip(keys, zip(*states), notes, metas):
-            yield key, (state, [(meta, Timer(key, note))])
+        return _entries_of(self._table, cells)
+
+    def _before(self, cells: Integers, moved: Mapping[Any, bytes] = _NONE) -> Callable[[], Iterable[tuple[Any, Any]]]:
+        """What gives the states and timers that these sessions have now, with those timers that have moved."""
+        return partial(_entries_of, self._table.copied(cells), array("q", range(len(cells))), moved)
 
     @property
     def least(self) -> bytes | None:
@@ -164,3 +178,11 @@ class Prolonging(InOrder):
 
     def __len__(self) -> int:
         return len(self._table)
+
+
+def _entries_of(table: Any, cells: Integers, moved: Mapping[Any, bytes] = _NONE) -> Iterable[tuple[Any, Any]]:
+    """The states and timers of sessions, with those timers by key that have moved since."""
+    *states, notes = table.states(cells)
+    keys, metas = table.keys_of(cells), table.timers_of(cells)
+    for key, state, note, meta in zip(keys, zip(*states), notes, metas):
+        yield key, (state, [(moved.get(key, meta), Timer(key, note))])

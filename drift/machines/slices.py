@@ -47,6 +47,7 @@ class MergingSlices(InOrder):
         self._shared.get(metas, rows.keys)  # type: ignore[attr-defined]
         if self._shared.states or self._shared.timers.least is not None:
             return 0, []
+        self._keep()
         for start, stop in self._arrays.stretches(rows):
             self._arrays.fire(metas[start])
             least = self._arrays.least
@@ -58,8 +59,15 @@ class MergingSlices(InOrder):
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         if self._arrays is None:
             return []
+        self._keep()
         self._arrays.fire(bound)
         return self._sent()
+
+    def _keep(self) -> None:
+        self._shared.undo.note_whole(self._arrays.copied)
+
+    def put_back(self, kept: Any) -> None:
+        self._arrays = kept.back()
 
     def _sent(self) -> list[Columns]:
         timers, keys, windows = self._arrays.taken()

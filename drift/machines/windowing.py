@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import accumulate, chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +21,7 @@ from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
 from drift.machines.room import ROOM_BYTES
 from drift.machines.timers import Due
+from drift.machines.undo import Before
 from drift.operators import OpensWindows, Process, Timer
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
@@ -175,6 +177,7 @@ class Opening(InOrder):
         if not self._take_over(keys):
             return False
         before, stops = len(self._table), list(accumulate(stop - start for start, stop, _ in stretches))
+        had = self._before(keys, ends=len(stretches) > 1) if self._shared.undo else None
         added = unless_it_raises(self._table.add, codes, keys, values, counts, stops, payloads, self.opens.key)
         if added is None:
             return False
@@ -194,7 +197,16 @@ class Opening(InOrder):
             self._timers = [timers[over:]]
         self._table.keep()
         self._until = untils[-1]
+        if had is not None:
+            self._shared.undo.note(had)
         return True
+
+    def _before(self, keys: Sequence[Any], *, ends: bool) -> Before:
+        """What these keys have here, and where all windows end, all others."""
+        cells = array("q", range(len(self._table)) if ends else self._table.cells_of(keys))
+        if ends:
+            keys = [*keys, *self._table.keys_of(cells)]
+        return Before(keys, partial(_entries_of, self._table.copied(cells), self._timers, cells))
 
     def _timers_of(self, firsts: Metas, untils: Integers) -> Metas:
         """The metas of the ends of windows, by those of their first items."""
@@ -263,6 +275,8 @@ class Opening(InOrder):
         if ended is None:
             self.hand_back()
             return False
+        if self._shared.undo:
+            self._shared.undo.note(self._before((), ends=True))
         self._send(ended, sent)
         self._forget()
         return True
@@ -288,11 +302,7 @@ class Opening(InOrder):
         return dict(self._entries(self._table.cells_of(keys)))
 
     def _entries(self, cells: Sequence[int]) -> Iterable[tuple[Any, Any]]:
-        if not cells:
-            return
-        timers = Metas.joined(self._timers)
-        for cell, key, note, accumulator in zip(cells, *self._table.of(array("q", cells))):
-            yield key, (accumulator, [(timers[cell], Timer(key, note))])
+        return _entries_of(self._table.copied(array("q", cells)), self._timers, cells)
 
     @property
     def least(self) -> bytes | None:
@@ -300,6 +310,18 @@ class Opening(InOrder):
 
     def __len__(self) -> int:
         return len(self._table)
+
+
+def _entries_of(table: Any, timers: Sequence[Metas], cells: Sequence[int]) -> Iterable[tuple[Any, Any]]:
+    """The states and timers of windows.
+
+    Args:
+        table: of these windows alone.
+        timers, cells: of them, by the cells that they have, or had, among others.
+    """
+    metas = Metas.joined(timers) if cells else ()
+    for cell, key, note, accumulator in zip(cells, *table.of(array("q", range(len(cells))))):
+        yield key, (accumulator, [(metas[cell], Timer(key, note))])
 
 
 def _inside(stretches: Sequence[_Stretch], batch: Any) -> Any:

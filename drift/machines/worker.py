@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from drift.machines.checkpoints import DELETED, Entries, Lookup
-from drift.machines.followed import Followed
 from drift.machines.keys import Partitioner, keyed
 from drift.machines.maps import Origins, Ports
 from drift.machines.pending import Pending, split
@@ -210,8 +209,10 @@ class Worker:
         self._bounded = {name: stage for name in first if (stage := self._stages[name]).has_columns}
         if rewinds or tracks:
             for name in self._bounded:
-                self._stages[name] = self._bounded[name] = Followed(partial(plan.stage, name, (name,)))
+                stages[name].go_back_by(partial(plan.stage, name, (name,)))
         self._timed = _timed(self._stages)
+        self._goes_back = rewinds or tracks
+        self._undecided = dict.fromkeys(self._bounded) if self._goes_back else {}  # whether all items wait
         waiting = [name for name, stage in self._stages.items() if stage.only_at_ends or name in self._bounded]
         self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
@@ -531,13 +532,24 @@ class Worker:
         ports: Ports = {}
         stage = self._stages[name]
         for columns in _in_order(batches) if batches else ():
-            waits = stage.only_at_ends or (name in self._bounded and are_rows(columns.payloads))
+            waits = stage.only_at_ends or self._settles(name, columns)
             if waits and columns.metas and columns.metas[-1] >= self._heartbeat:
                 end = columns.metas.count_below(self._heartbeat)
                 self._pending[name].add(columns.slice(end, len(columns.metas)))
                 columns = columns.slice(0, end)
             self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)
         self._send(ports, waiting, sends)
+
+    def _settles(self, name: str, columns: Columns) -> bool:
+        """Whether these items of a grouping wait until nothing is in flight below them: rows in columns do.
+
+        A stage that may have to go back either corrects nothing or logs all: whether its first items are rows decides.
+        """
+        if name in self._undecided and columns.metas:
+            del self._undecided[name]
+            if not are_rows(columns.payloads):
+                del self._bounded[name]
+        return name in self._bounded and (self._goes_back or are_rows(columns.payloads))
 
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Fire the timers of a stage that are due, the first ones first, until enough has been made for a turn."""

@@ -352,31 +352,27 @@ cdef class Accumulators:
         value = number.float if made_of == _FLOATS else number.integer
         return (count, value) if self.kind == _MEAN else value
 
-    cdef tuple saved(self, const int64_t[::1] cells):
-        """The accumulators of these cells, for `restore`."""
+    cdef Accumulators copied(self, const int64_t[::1] cells):
+        """The accumulators of these cells, in this order."""
         cdef Py_ssize_t at, count = cells.shape[0]
-        cdef array.array counts = array.clone(_INT64S, count, False), numbers = array.clone(_INT64S, count, False)
-        cdef list objects = None
-        if self.kind != _COUNT and self.made_of == _OBJECTS:
-            objects = [self.objects[cells[at]] for at in range(count)]
+        cdef Accumulators made = Accumulators(None, self.begin, self.add, self.merge)
+        made.kind, made.made_of = self.kind, self.made_of
+        if not count:
+            return made
+        made.grow(count)
         for at in range(count):
-            counts.data.as_longlongs[at] = self.counts[cells[at]]
-            numbers.data.as_longlongs[at] = self.numbers[cells[at]].integer  # or the bits of the float
-        return self.made_of, counts, numbers, objects
+            made.counts[at], made.numbers[at] = self.counts[cells[at]], self.numbers[cells[at]]
+        if self.kind != _COUNT and self.made_of == _OBJECTS:
+            made.objects = [self.objects[cells[at]] for at in range(count)]
+        return made
 
-    cdef int restore(self, const int64_t[::1] cells, tuple saved) except -1:
+    cdef int restore(self, const int64_t[::1] cells, Accumulators copied) except -1:
         """Have these cells as they were; what has become objects since stays so."""
         cdef Py_ssize_t at
-        cdef int made_of = saved[0]
-        cdef array.array counts = saved[1], numbers = saved[2]
-        cdef _Number number
         for at in range(cells.shape[0]):
-            number.integer = numbers.data.as_longlongs[at]
-            if saved[3] is not None:
-                self.objects[cells[at]] = saved[3][at]
-            elif self.kind != _COUNT and self.made_of == _OBJECTS:
-                self.objects[cells[at]] = self.of_numbers(made_of, counts.data.as_longlongs[at], number)
-            self.counts[cells[at]], self.numbers[cells[at]] = counts.data.as_longlongs[at], number
+            if self.kind != _COUNT and self.made_of == _OBJECTS:
+                self.objects[cells[at]] = copied.get(at)
+            self.counts[cells[at]], self.numbers[cells[at]] = copied.counts[at], copied.numbers[at]
         return 0
 
     cdef int put(self, Py_ssize_t cell, accumulator) except -1:
@@ -474,7 +470,7 @@ cdef class _Before:
     Attributes:
         keys, cells: of the batch, and the cell of each, -1 of one that had none.
         known: the cells of the others.
-        columns: `Accumulators.saved` of each aggregate.
+        columns: `Accumulators.copied` of each aggregate.
     """
 
     cdef list keys, columns
@@ -495,12 +491,12 @@ cdef class _Before:
         array.resize(self.known, count)
         self.columns = []
         for column in columns:
-            self.columns.append(column.saved(self.known))
+            self.columns.append(column.copied(self.known))
 
     cdef int restore(self, tuple columns) except -1:
         cdef Accumulators column
-        for column, saved in zip(columns, self.columns):
-            column.restore(self.known, saved)
+        for column, copied in zip(columns, self.columns):
+            column.restore(self.known, copied)
         return 0
 
 
@@ -541,6 +537,13 @@ cdef struct _Numbered:
     int64_t first  # of its slices, and the last one
     int64_t last
     int64_t slices
+
+
+cdef inline int _push(array.array cells, int64_t cell) except -1:
+    cdef Py_ssize_t count = len(cells)
+    array.resize_smart(cells, count + 1)
+    cells.data.as_longlongs[count] = cell
+    return 0
 
 
 cdef class NumberedWindows:
@@ -662,7 +665,7 @@ cdef class NumberedWindows:
             if numbers[at].slices:
                 left.data.as_longlongs[known] = numbers[at].last
                 known += 1
-        self.batch = before, len(self.keys), saved, left, [column.saved(left) for column in self.columns], opened, over
+        self.batch = before, len(self.keys), saved, left, [column.copied(left) for column in self.columns], opened, over
         values = _numbers_of_each(self.columns, values, not self.keys)
         try:
             for at in range(len(keys)):
@@ -752,6 +755,32 @@ cdef class NumberedWindows:
             _put_accumulator(self.columns, self.several, slice, accumulator)
         self.cells[key] = cell
 
+    def copied(self, list keys not None):
+        """Those of these keys that are here, in a table of their own; nothing is added there."""
+        cdef NumberedWindows made = NumberedWindows(self.size, self.every, self.empty, (), several=self.several)
+        cdef Accumulators column
+        cdef array.array slices = array.clone(_INT64S, 0, False)
+        cdef int64_t cell, slice
+        cdef Py_ssize_t at
+        for key in keys:
+            found = self.cells.get(key)
+            if found is None:
+                continue
+            cell = made.new_cell(key)
+            made.cells[key] = cell
+            made.numbers[cell] = self.numbers[<int64_t>found]
+            slice, made.numbers[cell].first = made.numbers[cell].first, len(slices)
+            for _ in range(made.numbers[cell].slices):
+                _push(slices, slice)
+                slice = self.behind[slice]
+        made.columns = tuple([column.copied(slices) for column in self.columns])
+        made.behind = <int64_t *>PyMem_Realloc(NULL, max(len(slices), 1) * sizeof(int64_t))
+        if made.behind == NULL:
+            raise MemoryError
+        for at in range(len(slices)):
+            made.behind[at] = at + 1
+        return made
+
     def clear(self):
         """Forget all keys."""
         cdef Py_ssize_t at
@@ -793,13 +822,6 @@ cdef struct _Session:
     int64_t hops  # of a free one the next free one
     int64_t serial  # of the sessions of a cell; 0 of a free one, which differs from that of all that wait
     int64_t size  # of the timer's meta
-
-
-cdef inline int _push(array.array cells, int64_t cell) except -1:
-    cdef Py_ssize_t count = len(cells)
-    array.resize_smart(cells, count + 1)
-    cells.data.as_longlongs[count] = cell
-    return 0
 
 
 cdef class Sessions:
@@ -1028,7 +1050,7 @@ cdef class Sessions:
         cdef _Session *session
         values = _numbers_of_each(self.columns, values, not self.cells)
         before = _Before(self.cells, keys, self.columns)
-        self.batch = before, array.copy(before.cells), over, opened, self.saved(before.known)
+        self.batch = before, array.copy(before.cells), over, opened, self.without_accumulators(before.known)
         current = self.batch[1]
         try:
             for at in range(count):
@@ -1063,29 +1085,46 @@ cdef class Sessions:
             raise
         return over
 
-    cdef tuple saved(self, const int64_t[::1] cells):
-        """The sessions of these cells, and the metas of their timers, of so many bytes each."""
-        cdef Py_ssize_t at, count = cells.shape[0], width = self.width
-        cdef bytes made = PyBytes_FromStringAndSize(NULL, count * sizeof(_Session))
-        cdef bytes timers = PyBytes_FromStringAndSize(NULL, count * width)
+    cdef Sessions without_accumulators(self, const int64_t[::1] cells):
+        """The sessions of these cells in a table of their own, in whose first cells they are."""
+        cdef Py_ssize_t at, count = cells.shape[0]
+        cdef Sessions made = Sessions(self.gap, (self.suffix, self.ending, self.phase), self.hops_max, (),
+                                      several=self.several)
+        if not count:
+            return made
+        made.sessions = <_Session *>PyMem_Realloc(NULL, count * sizeof(_Session))
+        if made.sessions == NULL:
+            raise MemoryError
+        made.lay_out(count, self.width)
+        made.room = count
         for at in range(count):
-            (<_Session *>PyBytes_AS_STRING(made))[at] = self.sessions[cells[at]]
-            memcpy(PyBytes_AS_STRING(timers) + at * width, self.timers + cells[at] * width, width)
-        return made, timers, width
+            made.sessions[at] = self.sessions[cells[at]]
+            memcpy(made.timers + at * self.width, self.timers + cells[at] * self.width, self.width)
+        return made
+
+    def copied(self, const int64_t[::1] cells):
+        """The sessions of these cells in a table of their own, in whose first cells they are; none ends there."""
+        cdef Py_ssize_t at
+        cdef Accumulators column
+        cdef Sessions made = self.without_accumulators(cells)
+        made.columns = tuple([column.copied(cells) for column in self.columns])
+        made.keys = [self.keys[cells[at]] for at in range(cells.shape[0])]
+        made.notes = [self.notes[cells[at]] for at in range(cells.shape[0])]
+        return made
 
     def take_back(self):
         """Undo the last `add`."""
         cdef int64_t cell
-        cdef Py_ssize_t at, width
-        cdef bytes sessions, timers
+        cdef Py_ssize_t at
+        cdef Sessions copied
         cdef _Before before
-        before, _, _, opened, (sessions, timers, width) = self.batch
+        before, _, _, opened, copied = self.batch
         for cell in opened:
             self.release(cell)
         for at in range(len(before.known)):
             cell = before.known.data.as_longlongs[at]
-            self.sessions[cell] = (<_Session *>PyBytes_AS_STRING(sessions))[at]
-            memcpy(self.timers + cell * self.width, PyBytes_AS_STRING(timers) + at * width, width)
+            self.sessions[cell] = copied.sessions[at]
+            memcpy(self.timers + cell * self.width, copied.timers + at * copied.width, copied.width)
         before.restore(self.columns)
         self.batch = None
 
@@ -1341,6 +1380,15 @@ cdef class Windows:
             if cell >= first and (first or cell != before.cells.data.as_longlongs[at]):
                 self.cells[before.keys[at]] = cell - first
 
+    def copied(self, const int64_t[::1] cells):
+        """The windows of these cells in a table of their own, in whose first cells they are; nothing is added there."""
+        cdef Py_ssize_t at
+        cdef Accumulators column
+        cdef Windows made = Windows([column.copied(cells) for column in self.columns], several=self.several)
+        made.keys = [self.keys[cells[at]] for at in range(cells.shape[0])]
+        made.notes = [self.notes[cells[at]] for at in range(cells.shape[0])]
+        return made
+
     def clear(self):
         """Forget all windows."""
         cdef Accumulators column
@@ -1364,6 +1412,10 @@ cdef class Windows:
     def cells_of(self, keys):
         """The cells of those of these keys that have a window."""
         return [cell for cell in map(self.cells.get, keys) if cell is not None]
+
+    def keys_of(self, const int64_t[::1] cells):
+        cdef Py_ssize_t at
+        return [self.keys[cells[at]] for at in range(cells.shape[0])]
 
     def of(self, const int64_t[::1] cells):
         """The keys of windows, their notes and their accumulators."""
