@@ -167,9 +167,10 @@ def test_only_what_comes_from_sources_through_maps_is_complete_below_what_is_in_
 
 
 class Going:
-    """A stage that gets rows in order, and goes back now and then."""
+    """A stage that gets rows in order, and goes back now and then. `paged`: its states may be dropped from memory."""
 
-    def __init__(self, kind: Any, times: list[int]) -> None:
+    def __init__(self, kind: Any, times: list[int], *, paged: bool = False) -> None:
+        self._paged, self._dropped, self._below = paged, dict[Any, Any](), dict[Any, Any]()
         self._plan = Plan(graph_of(kind, ("zone",), "n", two=False, filtered=False, again=False))
         self._name, *_ = self._plan.first(self._plan.stages())
         rows = [{"zone": "abc"[n * n % 3], "code": 0, "at": at, "n": n, "fare": n / 7} for n, at in enumerate(times)]
@@ -196,7 +197,18 @@ class Going:
         stage = make()
         stage.go_back_by(make)
         stage.track()
+        if self._paged:
+            self._dropped, self._below = {}, self._kept.copy()
+            stage.page(self._look_up)
         return stage
+
+    def _look_up(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
+        found = [(key, {**self._below, **self._dropped}.get(key, DELETED)) for key in keys]
+        return [(key, state) for key, state in found if state is not DELETED]
+
+    def drop(self, *, recent: bool) -> None:
+        for entries in self.stage.drop(2, recent=recent):
+            self._dropped.update(entries)
 
     def go_to(self, bound: bytes, minimal_time: bytes) -> None:
         """Give it the rows below a bound, and fire the timers."""
@@ -232,17 +244,20 @@ class Going:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @settings(phases=UNSHRUNK)
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=40).map(sorted), st.data())
-def test_a_stage_that_goes_back_sends_the_same_again(kind: Any, times: list[int], data: Any) -> None:
-    going, expected = Going(kind, times), Going(kind, times)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=40).map(sorted), st.booleans(), st.data())
+def test_a_stage_that_goes_back_sends_the_same_again(kind: Any, times: list[int], paged: bool, data: Any) -> None:
+    going, expected = Going(kind, times, paged=paged), Going(kind, times)
     expected.go_to(END_OF_TIME, BEGINNING)
     minimal_time = BEGINNING
-    for act in data.draw(st.lists(st.sampled_from(["go", "go", "keep", "back", "anew"]), max_size=12)):
+    for act in data.draw(st.lists(st.sampled_from(["go", "go", "keep", "back", "anew", "drop"]), max_size=12)):
         between = [each for each in going.bounds if minimal_time <= each <= going.bound]
         if act == "go":
             bound = data.draw(st.sampled_from([each for each in going.bounds[:-1] if each >= going.bound]))
             minimal_time = data.draw(st.sampled_from([each for each in between if each <= bound]))
             going.go_to(bound, minimal_time)
+            continue
+        if act == "drop":
+            going.drop(recent=data.draw(st.booleans()))
             continue
         minimal_time = data.draw(st.sampled_from(between))
         if act == "keep":
