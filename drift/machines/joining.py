@@ -88,7 +88,7 @@ class _RowsByKey(InOrder):
     def _has_taken_over(self) -> bool:
         """Whether all states are in arrays; those of the stage are taken over, if they can be."""
         states, timers = self._shared.states, self._shared.timers
-        if not states and timers.least is None:
+        if not states and not timers.by_key:  # what is taken again would replace what is here
             return True
         if not self._takes_over:
             return False

@@ -1021,7 +1021,7 @@ class KeyedStage(KeyedState):
             self._undo.note(Before(keys, partial(zip, keys, states)))
             return
         timers = [[(due.meta, due.timer) for due in self._timers.of(key)] for key in keys]
-        self._undo.note(Before(keys, partial(zip, keys, zip(states, timers))))
+        self._undo.note(Before(keys, partial(zip, keys, list(zip(states, timers)))))
 
     def _take_back(self, steps: Sequence[Step]) -> dict[Any, None] | None:
         """Have what there was before steps; the keys that they may have changed, or None for all."""

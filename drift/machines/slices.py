@@ -45,7 +45,7 @@ class MergingSlices(InOrder):
         if not self._has_arrays(rows) or not self._arrays.takes(rows):
             return 0, []
         self._shared.get(metas, rows.keys)  # type: ignore[attr-defined]
-        if self._shared.states or self._shared.timers.least is not None:
+        if self._shared.states or self._shared.timers.by_key:
             return 0, []
         self._keep()
         for start, stop in self._arrays.stretches(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from operator import itemgetter
 from typing import Any
 
@@ -211,11 +212,12 @@ class Going:
             self._dropped.update(entries)
 
     def go_to(self, bound: bytes, minimal_time: bytes) -> None:
-        """Give it the rows below a bound, and fire the timers."""
+        """Give it the rows below a bound, in two batches, and fire the timers."""
         start, end = (self._rows.metas.count_below(each) for each in (self.bound, bound))
         self.stage.complete_below = self.stage.heartbeat = self.bound = bound
         self.stage.ended = bound == END_OF_TIME
-        for out in (self.stage.process(self._rows.slice(start, end), {}), self.stage.fire({})):
+        parts = [(start, (start + end) // 2), ((start + end) // 2, end)]
+        for out in (*(self.stage.process(self._rows.slice(*part), {}) for part in parts), self.stage.fire({})):
             self.sent += zip(out.metas, out.payloads)
         self.stage.settle(minimal_time)
 
@@ -268,6 +270,22 @@ def test_a_stage_that_goes_back_sends_the_same_again(kind: Any, times: list[int]
     going.go_to(END_OF_TIME, END_OF_TIME)
     assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
     assert going.stage.held == 0
+
+
+@pytest.mark.parametrize("times", [[0, 1, 2, 3, 30, 31, 60, 61], [0, 0, 1, 2, 2, 3, 5, 5]], ids=["apart", "near"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_stage_goes_back_after_a_checkpoint_was_taken_of_what_had_gone_back(kind: Any, times: list[int]) -> None:
+    """What steps keep is asked for by both, and states that were put back are not in arrays before the next batch."""
+    expected = Going(kind, times)
+    expected.go_to(END_OF_TIME, BEGINNING)
+    for at, anew in product((2, 3, 5), (False, True)):
+        going = Going(kind, times)
+        for checkpoint in (going.bounds[1], going.bounds[at]):
+            going.go_to(END_OF_TIME, going.bounds[1])
+            going.keep(checkpoint)
+            going.go_back(checkpoint, anew=anew)
+        going.go_to(END_OF_TIME, END_OF_TIME)
+        assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
 
 
 def test_states_that_are_looked_up_after_going_back_are_in_the_next_checkpoint() -> None:
