@@ -18,7 +18,7 @@ from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.filling import limits_of
 from drift.sinks.lake import LakeSink
-from drift.sinks.part_files import check_columns
+from drift.sinks.part_files import check_columns, with_names
 from drift.sinks.resuming import Last, check_resume
 from drift.urls import path_text
 from drift_graph.moments import Span
@@ -85,7 +85,6 @@ def delta(
 class DeltaSink(LakeSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the log of the table has the position with the rows")
 
-    _names_folders = True
     _how_to_bring_back = " (deltalake has restore)"
     _end_unknown = (
         "its log does not say up to which they were written; give each run its own table, and set no "
@@ -114,6 +113,9 @@ class DeltaSink(LakeSink):
 
     def _partitioned_by(self) -> list[str]:
         return list(self._table.metadata().partition_columns)
+
+    def _partitionable(self, rows: pa.Table, name: str) -> pa.Table:
+        return with_names(rows, name)
 
     def _has_positions(self) -> bool:
         return bool(self._table.count())

@@ -20,7 +20,7 @@ from drift.sinks.filling import limits_of
 from drift.sinks.lake import LakeSink
 from drift.sinks.part_files import check_columns
 from drift.sinks.resuming import Last, check_resume
-from drift_graph.errors import SettingsError
+from drift_graph.errors import PayloadError, SettingsError
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def iceberg(
 class IcebergSink(LakeSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "each snapshot has the position with the rows")
 
-    _names_folders = False
     _how_to_bring_back = " (a snapshot before has it)"
     _end_unknown = "no snapshot says up to which they were written; give each run its own table, or"
 
@@ -104,6 +103,16 @@ class IcebergSink(LakeSink):
     def _partitioned_by(self) -> list[str]:
         schema = self._table.schema()
         return [schema.find_column_name(field.source_id) for field in self._table.spec().fields]
+
+    def _partitionable(self, rows: pa.Table, name: str) -> pa.Table:
+        import pyarrow as pa
+
+        if name in rows.column_names and pa.types.is_float64(rows.schema.field(name).type):
+            raise PayloadError(
+                f"partition_by has {name!r}, which is double: PyIceberg reads the values of such partitions with 32 "
+                f"bits, and its filters do not find the rows; map it to text or whole numbers"
+            )
+        return rows
 
     def _has_positions(self) -> bool:
         return self._has_row("position >= 0")

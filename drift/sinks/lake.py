@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from drift.sinks.filling import GatheringSink, Limits
-from drift.sinks.part_files import with_names
 from drift.sinks.resuming import Found, Last, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
 
@@ -29,7 +28,6 @@ class LakeSink(GatheringSink):
     A subclass finds the table (`_find_table`), appends to it (`_append_table`), and says what it has.
     """
 
-    _names_folders: ClassVar[bool]  # whether the values of partitions name folders, and so may not be any
     _compared_by = ", by their positions"
     _end_unknown = ""  # why a table with rows may not say where they end, and what to do
 
@@ -58,6 +56,10 @@ class LakeSink(GatheringSink):
 
     def _partitioned_by(self) -> list[str]:
         """The columns by whose values the table is partitioned."""
+        raise NotImplementedError
+
+    def _partitionable(self, rows: pa.Table, name: str) -> pa.Table:
+        """The rows, which the table can keep by the values of this column. Raises PayloadError: it cannot."""
         raise NotImplementedError
 
     def _has_positions(self) -> bool:
@@ -148,8 +150,8 @@ class LakeSink(GatheringSink):
         with self._taking([first, last.position], Exception):
             rows = self._typed(items)
             is_new = self._table is None or self._overwrites
-            for name in (self._by if is_new else self._partitioned_by()) if self._names_folders else ():
-                rows = with_names(rows, name)
+            for name in self._by if is_new else self._partitioned_by():
+                rows = self._partitionable(rows, name)
             self._append_table(rows, first, last)
         self._overwrites = False
         self._last = last

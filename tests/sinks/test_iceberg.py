@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,25 @@ def test_tables_that_cannot_be_written_are_refused(lake: Iceberg) -> None:
         lake.sink().open()
     with pytest.raises(SettingsError, match="a table has a namespace and a name"):
         sinks.iceberg("rows")
+
+
+@pytest.mark.parametrize("kind, is_kept", [(pa.float64(), False), (pa.float32(), True), (pa.decimal128(9, 1), True)])
+def test_every_row_is_found_by_what_a_table_is_partitioned_by(lake: Iceberg, kind: pa.DataType, is_kept: bool) -> None:
+    """PyIceberg reads the doubles of its manifests with 32 bits, and passes over the files with others."""
+    values = pa.array([-0.1, 0.1, 0.5]).cast(kind).to_pylist()
+    write_all = partial(wrote, lake, 0, 3, lambda n: {"x": values[n]}, columns={"x": kind})
+    if is_kept:
+        write_all(partition_by="x")
+        for value in values:
+            assert lake.table().scan(f"x = {value}").to_arrow()["x"].to_pylist() == [value]
+        return
+    with pytest.raises(SinkError, match="partition_by has 'x', which is double"):
+        write_all(partition_by="x")
+    write_all()
+    with lake.table().update_spec() as spec:  # by others
+        spec.add_identity("x")
+    with pytest.raises(SinkError, match="partition_by has 'x', which is double"):
+        wrote(lake, 3, 6, lambda n: {"x": 0.5})
 
 
 def test_what_is_no_longer_in_the_history_of_a_table_is_refused(lake: Iceberg) -> None:
