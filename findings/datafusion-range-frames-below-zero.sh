@@ -4,8 +4,8 @@
 # Versions: datafusion==55.0.0 duckdb==2.0.1 apsw==3.54.1.0 chdb==4.4.0
 # Expected: of the keys 0, 1, 3 and 10, "range between 3 preceding and 1 preceding" of the key 0 is empty, whatever the
 #           type of the key: -3 to -1.
-# Seen:     of an unsigned key both ends that would be below zero are zero, so the frame of the key 0 is the key 0: a sum
-#           of what was before includes the row itself; "2 preceding and 2 preceding" of the key 1 is the key 0, and
+# Seen:     of an unsigned key both ends that would be below zero are zero, so the frame of the key 0 is the key 0: a
+#           sum of what was before includes the row itself; "2 preceding and 2 preceding" of the key 1 is the key 0, and
 #           descending the same with "following". A signed key is right. SQLite and ClickHouse are right; DuckDB raises
 #           "Overflow in subtraction of UINT8 (0 - 3)".
 # Matters:  offsets, ticks and seconds since a start are unsigned and begin at 0; a feature made of the past then holds

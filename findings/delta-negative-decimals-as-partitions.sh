@@ -7,8 +7,8 @@
 # Seen:     delta-rs spells whole and part apart, each with its sign: '-1.-23' is in the log and in the name of the
 #           folder. The version is committed, and the write raises when it reads that back: from then on nothing opens
 #           the table, neither delta-rs nor Polars, and nothing appends to it or overwrites it; restore does not go
-#           back, since it opens the latest version too. Only a reader that names an older version finds the rows.
-#           1.23 and -3.00 are right. A table of another writer that has '-1.23' is read by delta-rs' own SQL;
+#           back, since it opens the latest version too. Only a reader that names an older version finds the rows. 1.23
+#           and -3.00 are right. A table of another writer that has '-1.23' is read by delta-rs' own SQL;
 #           to_pyarrow_table raises on '-1.-23', which is nowhere in it, and optimize.compact() puts it there.
 # Matters:  a retry after the error cannot help, and the rows of all writers are behind it; the tests pass, with amounts
 #           that are positive or whole.

@@ -2,8 +2,8 @@
 # The mean of two columns of Polars is less than both
 #
 # Versions: polars==2.1.0 duckdb==2.0.1
-# Expected: mean_horizontal of 100 and 100 is 100.0 in any type, as mean of the two in one column, as rolling_mean of small
-#           integers, and as the mean of a list of them, which is the same question.
+# Expected: mean_horizontal of 100 and 100 is 100.0 in any type, as mean of the two in one column, as rolling_mean of
+#           small integers, and as the mean of a list of them, which is the same question.
 # Seen:     the numbers are added in the type of the columns and wrap before they are divided: of two Int8 the mean is
 #           -28.0, of two UInt8 of 200 it is 72.0, of two Int32 or Int64 of the greatest number -1.0, a float that looks
 #           like any other. A wider column among them mends it. So do list.mean, arr.mean and DuckDB's list_avg.

@@ -3,13 +3,13 @@
 #
 # Versions: pyiceberg[sql-sqlite]==0.12.0 pyarrow==26.0.1 fastavro==1.13.1
 # Expected: x = 0.1 finds the rows with 0.1, in a table that is partitioned by x as in one that is not.
-# Seen:     no row: the decoder of PyIceberg that is compiled, which every wheel has, reads a double of Avro as one of 32
-#           bits, so the partition is 0.10000000149011612 (1e300 is infinite), while the bounds of the manifest are
-#           right, and one of the two excludes each file. Only numbers such as 0.5 are found. A delete of what such a
-#           scan does not find deletes it; an upsert of a row that is there appends it again. Where manifests are merged
-#           the rounded value is written back, for all other engines. The decoder in Python is right.
-# Matters:  a scan says that there is nothing to lose, and the delete by the same filter loses it; tests with 0.5 and 1.5
-#           pass.
+# Seen:     no row: the decoder of PyIceberg that is compiled, as in the wheel for Linux, reads a double of Avro as one
+#           of 32 bits, so the partition is 0.10000000149011612 (1e300 is infinite), while the bounds of the manifest
+#           are right, and one of the two excludes each file. Only numbers such as 0.5 are found. A delete of what such
+#           a scan does not find deletes it; an upsert of a row that is there appends it again. Where manifests are
+#           merged the rounded value is written back, for all other engines. The decoder in Python is right.
+# Matters:  a scan says that there is nothing to lose, and the delete by the same filter loses it; tests with 0.5 and
+#           1.5 pass.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -78,6 +78,7 @@ for name, partitioned, rows in (("c", False, 4), ("d", True, 5)):
     assert len(found(table)) == rows
 
 merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
-assert partitions(made("merged", partitioned=True, properties=merging))[:3] == [0.10000000149011612, 0.5, 0.699999988079071]
+merged = partitions(made("merged", partitioned=True, properties=merging))
+assert merged[:3] == [0.10000000149011612, 0.5, 0.699999988079071]
 print("as described")
 EOF

@@ -2,11 +2,12 @@
 # An integer of a TsFile is read as another one where a null is among its next 1,024 rows
 #
 # Versions: tsfile==2.5.0 pandas==3.1.1 numpy==2.4.6
-# Expected: to_dataframe gives the integers that the file has: its column is of pandas' Int64, which holds null beside all
-#           of them.
-# Seen:     the file is right, as a reader of rows says. to_dataframe reads 1,024 rows at once, and where one of these is
-#           null the others come through a double on their way to Int64: 2**53 + 1 is 2**53. The null at row 1,023 changes
-#           row 0, the null at row 1,024 does not; one in another column does not either. An integer near 2**63 raises.
+# Expected: to_dataframe gives the integers that the file has: its column is of pandas' Int64, which holds null beside
+#           all of them.
+# Seen:     the file is right, as a reader of rows says. to_dataframe reads 1,024 rows at once, and where one of these
+#           is null the others come through a double on their way to Int64: 2**53 + 1 is 2**53. The null at row 1,023
+#           changes row 0, the null at row 1,024 does not; one in another column does not either. An integer near 2**63
+#           raises.
 # Matters:  identifiers and nanoseconds are such numbers: two become one, and by the type of the column nothing has
 #           happened; a gap in a series changes its neighbours.
 set -euo pipefail
