@@ -54,7 +54,9 @@ def corrections(steps: st.SearchStrategy[tuple[tuple[object, ...], ...]]) -> st.
         st.just(1),
         steps,
         st.just([]),
-        st.lists(st.builds(Times, st.just(4), st.booleans(), st.just("error"), st.none()), min_size=1, max_size=1),
+        st.lists(
+            st.builds(Times, st.just(4), st.booleans(), st.just("error"), st.none(), st.just(0)), min_size=1, max_size=1
+        ),
     )
 
 
