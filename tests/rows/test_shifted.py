@@ -111,6 +111,7 @@ def test_values_before_stay_columns_and_differences_that_are_in_none_are_objects
     [
         (drift.agg.sum("n"), [([1, 5], True, [1, 6]), ([2**63 - 7, 3], False, [2**63 - 1, 2**63 + 2])]),
         (drift.agg.sum("n"), [([None], False, [None]), ([None, 2, None], True, [None, 2, 2]), ([1.5], True, [3.5])]),
+        (drift.agg.sum("n"), [([None, 2**63 - 1, 3], False, [None, 2**63 - 1, 2**63 + 2])]),
         (drift.agg.sum("n"), [([1.0], True, [1.0]), ([True], True, [2.0]), ([2**53], True, [2.0**53 + 2])]),
         (
             drift.agg.mean("n"),
