@@ -73,7 +73,7 @@ class InOrder:
 
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
-        has_columns: see `drift.machines.stage.Stage`; where there is output at ends only, the stage has.
+        has_columns: whether it takes rows in columns; where there is output at ends only, the stage does.
         is_built: whether there is what it needs; else the logic runs.
         in_kernel: whether it is a loop of the kernel; `takes_later`: also of later items.
         leaves_pages: whether a stage whose states may be dropped from memory does without it.

@@ -107,7 +107,9 @@ class KeyedStage(KeyedState):
         suffix: the bytes that the metas of its output still lack.
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
-        fired, is_timed, only_at_ends, keeps_owner, has_columns, form, objects_because: see `Stage` and `Logic`.
+        fired: how many timers the last `fire` fired one by one.
+        has_columns: whether it has a form for rows in columns, where nothing can come below them.
+        is_timed, only_at_ends, keeps_owner, form, objects_because: see `Logic`.
     """
 
     def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
@@ -478,7 +480,14 @@ class KeyedStage(KeyedState):
     # Timers.
 
     def fire(self, ports: Ports, most: int = sys.maxsize) -> Columns:
-        """Fire timers that are due, at most so many, and return what they give; raises what `process` raises."""
+        """Fire the timers below the heartbeat, the first ones first, and return what they give.
+
+        Args:
+            most: about as many as are to fire now, where they fire one by one; the others stay due.
+
+        Raises:
+            ImpureStep: see `process`.
+        """
         self.fired = 0
         sent = self._fired(ports, most)
         if self._undo:

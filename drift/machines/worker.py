@@ -17,15 +17,15 @@ from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from drift.machines.checkpoints import DELETED, Entries, Lookup
+from drift.machines.keyed import KeyedStage
 from drift.machines.keys import Partitioner, keyed
 from drift.machines.maps import Origins, Ports
 from drift.machines.pending import Pending, split
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent, SentLater, as_ports
-from drift.machines.stage import Stage, TimedStage
 from drift.machines.unmapped import FIRST, GROWTH, Unmapped
 from drift_barrier.barrier import FAILURES
 from drift_graph.functions import field_of
@@ -169,8 +169,8 @@ def timed_steps(plan: Plan) -> frozenset[str]:
     return frozenset(_timed(plan.stages()))
 
 
-def _timed(stages: Mapping[str, Stage]) -> dict[str, TimedStage]:
-    return {name: cast(TimedStage, stage) for name, stage in stages.items() if stage.is_timed}
+def _timed(stages: Mapping[str, KeyedStage]) -> dict[str, KeyedStage]:
+    return {name: stage for name, stage in stages.items() if stage.is_timed}
 
 
 class Worker:
@@ -203,13 +203,12 @@ class Worker:
         self._plan = plan
         self._index = index
         self._router = Router(plan, workers)
-        stages = plan.stages()
-        self._stages: dict[str, Stage] = dict(stages)
-        first = plan.first(stages) if knows_flight and not plan.puts_later else ()
+        self._stages = plan.stages()
+        first = plan.first(self._stages) if knows_flight and not plan.puts_later else ()
         self._bounded = {name: stage for name in first if (stage := self._stages[name]).has_columns}
         if rewinds or tracks:
             for name in self._bounded:
-                stages[name].go_back_by(partial(plan.stage, name, (name,)))
+                self._stages[name].go_back_by(partial(plan.stage, name, (name,)))
         self._timed = _timed(self._stages)
         self._goes_back = rewinds or tracks
         self._undecided = dict.fromkeys(self._bounded) if self._goes_back else {}  # whether all items wait
@@ -583,7 +582,7 @@ class Worker:
         counts.of(self._plan.output_of(name)).busy_s += counts.clock() - began_s
         return out
 
-    def _run_program_of(self, stage: Stage, name: str, out: Columns, ports: Ports) -> None:
+    def _run_program_of(self, stage: KeyedStage, name: str, out: Columns, ports: Ports) -> None:
         if out.diffs is not None:
             self.tombstones += out.diffs.count(-1)
         if name in self._unmapped:
