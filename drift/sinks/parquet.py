@@ -2,18 +2,20 @@
 
 Invariant: the files of the folder, in the order of their names, are the items up to the last position that a name
 tells; of files with one name, each has those of a partition. Items that no part has yet are in files with a hidden
-name, once they are committed, which readers of the folder pass over.
+name, once they are committed, which readers of the folder pass over. Each part names the one before it, with its hash.
 
 Why: the name of a file has the positions that its part holds, and a part is there as a whole (see `Parts`). A hidden
 file goes when the part is there that has its items, and one that was left by a death in between goes when the folder is
-opened again.
+opened again. A part is hashed when it is written; a checkpoint has one sum over all of them, and where that differs,
+the parts tell which of them is not as it was.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import xxhash
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 
 _PART = re.compile(r"part-(\d{15})-(\d{15})\.parquet")
 _WAITING = re.compile(r"\.waiting-(\d{15})-(\d{15})\.parquet")
+_NAMED_MAX = 5  # parts in an error
 _NAME = "{}-{:015d}-{:015d}.parquet"
 _META = b"drift.meta"
+_BEFORE = b"drift.before"  # the part before, by its `_proof`
 
 
 def parquet(
@@ -103,8 +107,9 @@ class ParquetSink(GatheringSink):
         self._waiting: dict[str, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
-        self._written: set[str] = set()  # the files of parts that were there or were written since
+        self._written: dict[str, str] = {}  # files of parts that were there or were written since; hashes, once known
         self._end_of_parts = -1  # the position
+        self._last_part: list[str] = []  # its files
 
     def begin(self, resume: str) -> Last | None:
         self._waiting = {}
@@ -117,7 +122,8 @@ class ParquetSink(GatheringSink):
                 self._parts.remove(parts + waiting)
                 parts, waiting = [], []
             self._parts.check(parts)
-            self._written = set(parts)
+            self._written = dict.fromkeys(parts, "")
+            self._last_part = next(reversed(_by_part(parts).values()), [])
             last = self._last_of(parts[-1]) if parts else None
             self._end_of_parts = -1 if last is None else last.position
             for name in waiting:
@@ -168,7 +174,9 @@ class ParquetSink(GatheringSink):
         """Items that are in no part yet are written to a hidden file, until there is a part."""
         if self._items:
             count = len(self._items)
-            self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
+            (name,) = written = self._write("." + _NAME.format("waiting", self._items.first, self._items.end))
+            self._wait(name, count)
+            self._hashes = {**self._hashes, **written}
         self._hashes = {name: self._hashes.get(name) or self._parts.hash(name) for name in self._waiting}
         return {**super().commit(), "files": self._hashes, "waiting": dict(self._waiting)}
 
@@ -179,16 +187,28 @@ class ParquetSink(GatheringSink):
     def sum_of_rows(self, above: int, last: int) -> tuple[int, int]:
         """The number of the rows in parts, and the sum of the hashes of their files."""
         parts = [name for name in self._written or self._files(_PART) if above < _range_in(name)[1] <= last]
-        hashes = (f"{name} {self._parts.hash(name)}".encode() for name in parts)
+        hashes = (f"{name} {self._hash(name)}".encode() for name in parts)
         return sum(map(self._rows_of, parts)), sum(map(xxhash.xxh3_64_intdigest, hashes))
+
+    def _hash(self, name: str) -> str:
+        """The hash of a file of a part, as it was written or read first by this run."""
+        found = self._written.get(name) or self._parts.hash(name)
+        if name in self._written:
+            self._written[name] = found
+        return found
+
+    def _proof(self, files: Sequence[str]) -> str:
+        """The name of a part, and a hash of its files."""
+        hashes = "".join(f"{name} {self._hash(name)}\n" for name in files)
+        return f"{file_name(files[0])} {xxhash.xxh3_128_hexdigest(hashes.encode())}"
 
     def find_end(self) -> Last | None:
         """Raises SinkError: a file of a part is gone; or another run has written some, where it can."""
         there = set(self._files(_PART))
-        others = there - self._written
+        others = there - self._written.keys()
         if others and not self._parts.locks:
             raise SinkError(f"another run has written {min(others)} in {self._path}; give each its own folder")
-        gone = self._written - there | {name for name in self._waiting if self._parts.stat(name) is None}
+        gone = self._written.keys() - there | {name for name in self._waiting if self._parts.stat(name) is None}
         if gone:
             raise SinkError(
                 f"{self._path} had {min(gone)}, and now it is gone: the folder was emptied, restored "
@@ -214,6 +234,9 @@ class ParquetSink(GatheringSink):
             except SinkError:
                 for name in self._files(_PART):  # is it one that cannot be read?
                     pq.ParquetFile(self._parts.read(name), page_checksum_verification=True).read()
+                if wrong := self._not_as_said(committed["rows"][0]):
+                    more = f" and {len(wrong) - _NAMED_MAX:,} more" if len(wrong) > _NAMED_MAX else ""
+                    raise self._changed(", ".join(wrong[:_NAMED_MAX]) + more) from None
                 raise
             for name, stored in committed["files"].items():
                 if self._parts.stat(name) is not None:
@@ -233,6 +256,33 @@ class ParquetSink(GatheringSink):
         except (OSError, pa.ArrowException) as error:
             raise self._changed(f"{name}: {error}") from error
         return found_again if not committed["files"] else f"{found_again}, and its hidden files"
+
+    def _not_as_said(self, end: int) -> list[str]:
+        """The parts that are not what those behind them say; the last one, up to a position, if all others are."""
+        parts, proofs, wrong = _by_part(self._files(_PART)), dict[str, str](), dict[str, None]()
+        said = {part: {self._said_in(name) for name in files} - {""} for part, files in parts.items()}
+        named = {proof.partition(" ")[0] for proof in chain.from_iterable(said.values())}
+        before = ""
+        for part, files in parts.items():
+            for proof in sorted(said[part]):
+                name = proof.partition(" ")[0]
+                if name not in parts:
+                    wrong[f"{name} is gone"] = None
+                elif proofs.get(name) != proof:
+                    wrong[f"{name} was changed"] = None
+                elif before not in named:
+                    wrong[f"{before} was added"] = None
+            before, proofs[part] = part, self._proof(files)
+        if not wrong and (last := _range_in(before)[1] if before else -1) <= end:
+            return [f"{before} was changed" if last == end else f"the part up to position {end} is gone"]
+        return list(wrong)
+
+    def _said_in(self, name: str) -> str:
+        """What a file says of the part before; "" for nothing."""
+        import pyarrow.parquet as pq
+
+        noted: dict[bytes, bytes] = pq.read_schema(self._parts.read(name)).metadata or {}
+        return noted.get(_BEFORE, b"").decode()
 
     def _changed(self, why: str) -> SinkError:
         return SinkError(
@@ -263,14 +313,15 @@ class ParquetSink(GatheringSink):
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
         part = self._write(_NAME.format("part", first, last), before)
-        self._written |= {name for name in self._files(_PART) if file_name(name) == part}
+        self._last_part = list(part)
+        self._written |= part
         self._end_of_parts = last
         self._parts.remove(self._waiting)
         self._waiting = {}
         self._filling.clear()
 
-    def _write(self, name: str, before: Sequence[pa.Table] = ()) -> str:
-        """A file of the items taken, behind others that are in tables."""
+    def _write(self, name: str, before: Sequence[pa.Table] = ()) -> dict[str, str]:
+        """Write the items taken, behind others that are in tables; returns the files in order, with their hashes."""
         import pyarrow as pa
 
         from drift.sinks.typed import joined_tables
@@ -284,13 +335,16 @@ class ParquetSink(GatheringSink):
                 if self._items:
                     tables.append(self._table(self._items))
                 table = joined_tables(tables, self._path)
-                size = self._parts.write(name, table.replace_schema_metadata({_META: last.meta.hex()}))
+                noted = {_META: last.meta.hex().encode()}
+                if self._last_part and _PART.fullmatch(name):
+                    noted[_BEFORE] = self._proof(self._last_part).encode()
+                files = self._parts.write(name, table.replace_schema_metadata(noted))
                 if not before:
-                    self._filling.measure(size)
+                    self._filling.measure(sum(size for size, _ in files.values()))
         finally:
             self._items = None
         self._last = last
-        return name
+        return {file: found for file, (_, found) in files.items()}
 
     def _table(self, gathered: Gathered) -> pa.Table:
         from drift.sinks.typed import Tables, joined_tables
@@ -335,6 +389,14 @@ def _range_in(name: str) -> tuple[int, int]:
     """The positions of the first and the last item of a file, in its name."""
     first, last = file_name(name).removesuffix(".parquet").split("-")[1:]
     return int(first), int(last)
+
+
+def _by_part(names: Iterable[str]) -> dict[str, list[str]]:
+    """Files in order, by the part that they are of."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        parts.setdefault(file_name(name), []).append(name)
+    return parts
 
 
 def _holds(part: str, first: int, last: int) -> bool:

@@ -95,11 +95,11 @@ class Parts:
         if lock is not None:
             os.close(lock)
 
-    def write(self, name: str, table: pa.Table) -> int:
+    def write(self, name: str, table: pa.Table) -> dict[str, tuple[int, str]]:
         """Write a part; or a file of the folder itself, if the name is hidden. When it returns it is durable.
 
         Returns:
-            The bytes of its files.
+            Its files in order, with the bytes of each and its hash.
 
         Raises:
             OSError, pa.ArrowException: nothing is there, if `is_whole`.
@@ -111,20 +111,22 @@ class Parts:
             made = Path(folder, "part")
             if name[0] == "." or not self._by:
                 pq.write_table(table, made, **_as_written(table))
-                size = made.stat().st_size
+                found = _size_and_hash(made)
                 self._storage.put(made, self._at(name))
-                return size
+                return {name: found}
             self._split(table, made)
-            files = sorted(made.rglob("*.parquet"))
-            size = sum(file.stat().st_size for file in files)
+            files = {
+                (file.relative_to(made).parent / name).as_posix(): file for file in sorted(made.rglob("*.parquet"))
+            }
+            written = {named: _size_and_hash(files[named]) for named in in_order(files)}
             (marker := Path(folder, "marker")).touch()
             self.is_whole = False
             self._storage.put(marker, self._at(f"{_UNFINISHED}{name}"))
-            for file in files:
-                self._storage.put(file, self._at((file.relative_to(made).parent / name).as_posix()))
+            for named, file in files.items():
+                self._storage.put(file, self._at(named))
             self.remove([f"{_UNFINISHED}{name}"])
             self.is_whole = True
-            return size
+            return written
 
     def read(self, name: str) -> Any:
         """A file, as PyArrow reads it. Raises OSError: it cannot be opened."""
@@ -192,6 +194,11 @@ class Parts:
             min_rows_per_group=_GROUP_ROWS,
             max_rows_per_group=_GROUP_ROWS,
         )
+
+
+def _size_and_hash(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        return path.stat().st_size, file_hash(file)
 
 
 def in_order(names: Iterable[str]) -> list[str]:

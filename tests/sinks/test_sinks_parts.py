@@ -19,6 +19,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -33,6 +34,7 @@ from drift import SettingsError, SinkError, sinks, sources
 from drift.cli import drift as commands
 from drift.places import Remote
 from drift.running.sinks import Sinks
+from drift.sinks.part_files import Parts
 from drift_barrier.barrier import Released
 from drift_graph.meta import global_time
 from drift_graph.metas import Metas
@@ -50,6 +52,10 @@ def row_at(position: int) -> dict[str, Any]:
 
 def write(sink: Any, start: int, end: int, row: Callable[[int], Any] = row_at) -> None:
     sink.write(range(start, end), Metas(list(map(meta_at, range(start, end)))), list(map(row, range(start, end))))
+
+
+def part_name(first: int, last: int) -> str:
+    return f"part-{first:015}-{last:015}.parquet"
 
 
 def opened(sink: Any, resumes: tuple[int, Any] | None = None) -> Any:
@@ -297,24 +303,67 @@ def test_a_part_that_cannot_be_moved_is_not_written_again_beside_it(tmp_path: Pa
     assert rows_in(tmp_path) == expected(9)
 
 
-def test_a_checkpoint_does_not_grow_with_the_parts_and_hashes_the_new_ones(
+def in_six_parts(folder: Path, by: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[str]]:
+    """By two runs; what they have committed behind each part, and the files that they have read to hash them."""
+    committed, hashed = list[Any](), list[str]()
+    whole = Parts.hash
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "hash", lambda parts, name: (hashed.append(name), whole(parts, name))[1])
+        for begin, end in ((0, 8), (8, 12)):
+            sink = opened(
+                sinks.parquet(folder, part_items=2, partition_by=by), (begin, committed[-1]) if begin else None
+            )
+            for start in range(begin, end, 2):
+                write(sink, start, start + 2)
+                committed.append(sink.commit())
+            sink.close()
+    return committed, hashed
+
+
+def test_a_checkpoint_does_not_grow_with_the_parts_and_reads_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink, hashed = opened(sinks.parquet(tmp_path, part_items=2)), list[str]()
-    whole = sink._parts.hash
-    monkeypatch.setattr(sink._parts, "hash", lambda name: (hashed.append(name), whole(name))[1])
-    committed = []
-    for start in range(0, 12, 2):
-        write(sink, start, start + 2)
-        committed.append(sink.commit())
-    sink.close()
-    assert hashed == sorted(path.name for path in tmp_path.iterdir()) and len(hashed) == 6
+    committed, hashed = in_six_parts(tmp_path, None, monkeypatch)
+    assert hashed == [part_name(6, 7)]  # the last one, when the second run writes one behind it
     assert all(len(str(each)) < 200 and not each["files"] for each in committed)
     again = opened(sinks.parquet(tmp_path, part_items=2), (4, committed[1]))  # what is behind it is there
     write(again, 4, 12)
     assert again.commit() == committed[-1]
     again.close()
     assert all("rows as of the checkpoint unchanged" in sinks.parquet(tmp_path).compare(each) for each in committed)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("how", ["removed", "changed", "written by others"])
+@pytest.mark.parametrize("by", [None, "day"])
+@pytest.mark.parametrize("at", [0, 3, 5])
+def test_a_part_that_was_removed_or_changed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, by: str | None, how: str
+) -> None:
+    committed, _ = in_six_parts(tmp_path, by, monkeypatch)
+    part = part_name(2 * at, 2 * at + 1)
+    *_, path = files = sorted(tmp_path.rglob(part))
+    table = pq.ParquetFile(path).read()
+    path.unlink()
+    if how != "removed":
+        changed = table.set_column(table.column_names.index("n"), "n", pc.add(table["n"], 1))
+        pq.write_table(
+            changed.replace_schema_metadata(None if how == "written by others" else table.schema.metadata), path
+        )
+    gone = how == "removed" and len(files) == 1
+    says = f"{'the part up to position 11' if at == 5 else part} is gone;" if gone else f"{part} was changed;"
+    for upto, each in enumerate(committed):
+        if upto < at:
+            assert "unchanged" in sinks.parquet(tmp_path).compare(each)  # type: ignore[attr-defined]
+        else:
+            with pytest.raises(SinkError, match=f"as of the checkpoint: {says}"):
+                sinks.parquet(tmp_path).compare(each)  # type: ignore[attr-defined]
+
+
+def test_a_part_that_somebody_has_added_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed, _ = in_six_parts(tmp_path, None, monkeypatch)
+    shutil.copy(tmp_path / part_name(2, 3), tmp_path / part_name(3, 3))
+    with pytest.raises(SinkError, match=f"as of the checkpoint: {part_name(3, 3)} was added;"):
+        sinks.parquet(tmp_path).compare(committed[-1])  # type: ignore[attr-defined]
 
 
 def test_of_a_hidden_file_that_came_into_partitions_all_items_are_compared(tmp_path: Path) -> None:
