@@ -172,13 +172,16 @@ class ParquetSink(GatheringSink):
 
     def commit(self) -> dict[str, Any]:
         """Items that are in no part yet are written to a hidden file, until there is a part."""
+        import pyarrow as pa
+
         if self._items:
             count = len(self._items)
             (name,) = written = self._write("." + _NAME.format("waiting", self._items.first, self._items.end))
             self._wait(name, count)
             self._hashes = {**self._hashes, **written}
-        self._hashes = {name: self._hashes.get(name) or self._parts.hash(name) for name in self._waiting}
-        return {**super().commit(), "files": self._hashes, "waiting": dict(self._waiting)}
+        with self._looking(OSError, pa.ArrowException):
+            self._hashes = {name: self._hashes.get(name) or self._parts.hash(name) for name in self._waiting}
+            return {**super().commit(), "files": self._hashes, "waiting": dict(self._waiting)}
 
     def _end_of_rows(self) -> int:
         """That of the last part: parts stay as they are."""
@@ -316,9 +319,15 @@ class ParquetSink(GatheringSink):
         self._last_part = list(part)
         self._written |= part
         self._end_of_parts = last
-        self._parts.remove(self._waiting)
-        self._waiting = {}
+        waiting, self._waiting = self._waiting, {}
         self._filling.clear()
+        try:
+            self._parts.remove(waiting)
+        except OSError as error:
+            raise SinkError(
+                f"hidden files of {self._path} cannot be removed: {error}; the items up to position {last} are safe; "
+                f"clear that up, and run again, which removes them"
+            ) from error
 
     def _write(self, name: str, before: Sequence[pa.Table] = ()) -> dict[str, str]:
         """Write the items taken, behind others that are in tables; returns the files in order, with their hashes."""

@@ -303,6 +303,44 @@ def test_a_part_that_cannot_be_moved_is_not_written_again_beside_it(tmp_path: Pa
     assert rows_in(tmp_path) == expected(9)
 
 
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_part_stays_as_it_is_where_its_hidden_files_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removes: bool
+) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=8))
+    write(sink, 0, 5)
+    sink.commit()
+
+    def refuse(parts: Parts, names: Any) -> None:
+        for name in names if removes else ():
+            (tmp_path / name).unlink()
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(SinkError, match=r"no space left; .* up to position 8 are safe"):
+        patch.setattr(Parts, "remove", refuse)
+        write(sink, 5, 9)
+    sink.close()
+    assert [position for position, _ in rows_in(tmp_path)] == list(range(9))
+    again = opened(sinks.parquet(tmp_path, part_items=8))
+    assert [path.name for path in tmp_path.iterdir()] == [part_name(0, 8)]
+    again.close()
+
+
+def test_a_folder_that_cannot_be_read_ends_a_run_at_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=2))
+    write(sink, 0, 2)
+
+    def refuse(parts: Parts, pattern: Any) -> None:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch, pytest.raises(SinkError, match="cannot be read: no answer"):
+        patch.setattr(Parts, "files", refuse)
+        sink.commit()
+    sink.close()
+
+
 def in_six_parts(folder: Path, by: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[str]]:
     """By two runs; what they have committed behind each part, and the files that they have read to hash them."""
     committed, hashed = list[Any](), list[str]()
