@@ -180,11 +180,14 @@ class Rolled(AsOf):
         if self._step.wanted_from(0) > 0:
             return timers  # a row is not in the spans of later ones
         for at, (code, time) in enumerate(zip(codes.tolist(), times.tolist())):
-            last, due, meta = self._forget.get(code, _NOTHING)
+            last, waits_for, meta = self._forget.get(code, _NOTHING)
+            due = waits_for
             while due < time:
                 due, meta = self._next(last, due, meta)
             if due > time and meta:
                 self._forget.put(code, (time, due, meta))
+                if due != waits_for:
+                    heappush(self._due, (due, code))
                 continue
             if meta and meta < timers[at]:
                 others[at] = meta
