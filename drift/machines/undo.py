@@ -69,7 +69,6 @@ class Undo(Generic[T]):
         self.make: Callable[[], T] | None = None
         self._steps: deque[Step] = deque()
         self._records: list[Before | Whole] = []  # of the present step
-        self._has_whole = False
 
     def __bool__(self) -> bool:
         return self.make is not None
@@ -80,15 +79,14 @@ class Undo(Generic[T]):
 
     def note_whole(self, keep: Callable[[], Any]) -> None:
         """Add what a form has to the present step, before it changes; only the first of a step counts."""
-        if self and not self._has_whole:
+        if self and not any(isinstance(record, Whole) for record in self._records):
             self._records.append(Whole(keep()))
-            self._has_whole = True
 
     def end_step(self, until: bytes, rows: Columns | None, *, ended: bool) -> None:
         """The present step is over; without records there is nothing to go back from."""
         if self._records:
             self._steps.append(Step(until, rows, ended, self._records))
-            self._records, self._has_whole = [], False
+            self._records = []
 
     def above(self, place: bytes) -> list[Step]:
         """The steps that are not below a place."""

@@ -20,11 +20,12 @@ from drift.engines.simulated.simulation import Simulation
 from drift.flow.joins import OfSide
 from drift.machines.checkpoints import DELETED
 from drift.machines.keyed import KeyedStage
+from drift.machines.maps import Ports
 from drift.machines.plan import Plan
 from drift.testing.check import Case, check
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
-from drift_graph.item import Columns
+from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, varint
 from drift_graph.metas import Metas
 
@@ -60,18 +61,30 @@ KINDS = [
 class InRows(Simulation):
     """What sources give comes in columns."""
 
+    def _in_columns(self, payloads: list[Any]) -> bool:
+        return True
+
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
         give = self.intake.give
 
         def in_rows(rank: int, payloads: list[Any] | None, *now: Any) -> Any:
-            return give(rank, Frame(pl.DataFrame(payloads, schema=SCHEMA)) if payloads else payloads, *now)  # type: ignore[arg-type]
+            if payloads and self._in_columns(payloads):
+                payloads = Frame(pl.DataFrame(payloads, schema=SCHEMA))  # type: ignore[assignment]
+            return give(rank, payloads, *now)
 
         self.intake.give = in_rows  # type: ignore[assignment]
 
     def _know(self, name: str, read: list[tuple[Any, int]], arrived: Any) -> None:
         by_row = {row["n"]: number for row, number in read}
         self._items.update((meta, (name, by_row[row["n"]])) for meta, row in zip(arrived.metas, arrived.payloads))
+
+
+class InBoth(InRows):
+    """Some batches come in columns, and some do not."""
+
+    def _in_columns(self, payloads: list[Any]) -> bool:
+        return bool(payloads[0]["n"] % 3 != 1)
 
 
 def graph_of(kind: Any, key: Sequence[str], tie: str | None, *, two: bool, filtered: bool, again: bool) -> Dataflow:
@@ -149,7 +162,7 @@ steps = st.tuples(st.integers(0, 4), st.integers(0, LATENESS), st.sampled_from([
 @given(st.data())
 def test_rows_give_what_the_reference_gives_under_any_schedule_and_deaths(kind: Any, data: Any) -> None:
     case = data.draw(cases(kind))
-    result = check(case, simulation=InRows)
+    result = check(case, simulation=data.draw(st.sampled_from([InRows, InRows, InBoth])))
     assert result.failure is None, result.failure
 
 
@@ -173,16 +186,18 @@ class Going:
     def __init__(self, kind: Any, times: list[int], *, paged: bool = False) -> None:
         self._paged, self._dropped, self._below = paged, dict[Any, Any](), dict[Any, Any]()
         self._plan = Plan(graph_of(kind, ("zone",), "n", two=False, filtered=False, again=False))
-        self._name, *_ = self._plan.first(self._plan.stages())
-        rows = [{"zone": "abc"[n * n % 3], "code": 0, "at": at, "n": n, "fare": n / 7} for n, at in enumerate(times)]
+        *before, self._name = self._plan.first(self._plan.stages())
+        rows = [{"zone": "abbbc"[n % 5], "code": 0, "at": at, "n": n, "fare": n / 7} for n, at in enumerate(times)]
         ties = np.arange(len(rows)).astype(np.uint64)
         metas = Metas.stamped(np.array(times, np.int64), ties, varint(0), varint(0))
         payloads: Any = Frame(pl.DataFrame(rows, schema=SCHEMA))
         if kind in JOINS:
             payloads = self._of_both_sides(payloads)
         self._rows = Columns(Metas(metas), payloads, None)
-        self.bounds = [BEGINNING, *metas, END_OF_TIME]
-        self._kept: dict[Any, Any] = {}  # by the checkpoints
+        for name in before:
+            self._rows = self._behind(name)
+        self.bounds = [BEGINNING, *self._rows.metas, END_OF_TIME]
+        self.kept: dict[Any, Any] = {}  # by the checkpoints
         self.sent: list[tuple[bytes, Any]] = []
         self.stage = self._new()
         self.bound = self.checkpoint = BEGINNING
@@ -193,13 +208,22 @@ class Going:
         order = [at + len(rows) * (at % 2) for at in range(len(rows))]
         return left.joined([right]).in_order(order)
 
+    def _behind(self, name: str) -> Columns:
+        """What another stage makes of the rows for this one."""
+        stage = self._plan.stage(name, (name,))
+        stage.complete_below = stage.heartbeat = END_OF_TIME
+        ports: Ports = {}
+        for out in (stage.process(self._rows, {}), stage.fire({})):
+            self._plan.programs[name].run(out, ports, stage.suffix)
+        return sorted_by_meta(joined(ports.get(self._name, [])))
+
     def _new(self) -> KeyedStage:
         make = partial(self._plan.stage, self._name, (self._name,))
         stage = make()
         stage.go_back_by(make)
         stage.track()
         if self._paged:
-            self._dropped, self._below = {}, self._kept.copy()
+            self._dropped, self._below = {}, self.kept.copy()
             stage.page(self._look_up)
         return stage
 
@@ -224,15 +248,15 @@ class Going:
     def keep(self, checkpoint: bytes) -> None:
         self.checkpoint = checkpoint
         for key, state in self.stage.changed(checkpoint):
-            self._kept[key] = state
+            self.kept[key] = state
             if state is DELETED:
-                del self._kept[key]
+                del self.kept[key]
 
     def go_back(self, place: bytes, *, anew: bool) -> None:
         """To a minimal time; or another stage takes over, from the last checkpoint."""
         if anew:
             place, self.stage = self.checkpoint, self._new()
-            kept = self._kept.copy()
+            kept = self.kept.copy()
             self.stage.restore(
                 kept.items() if self.stage.is_timed else (),
                 lambda keys: [(key, kept[key]) for key in keys if key in kept],
@@ -278,7 +302,7 @@ def test_a_stage_goes_back_after_a_checkpoint_was_taken_of_what_had_gone_back(ki
     """What steps keep is asked for by both, and states that were put back are not in arrays before the next batch."""
     expected = Going(kind, times)
     expected.go_to(END_OF_TIME, BEGINNING)
-    for at, anew in product((2, 3, 5), (False, True)):
+    for at, anew in product(range(2, len(expected.bounds) - 1, 2), (False, True)):
         going = Going(kind, times)
         for checkpoint in (going.bounds[1], going.bounds[at]):
             going.go_to(END_OF_TIME, going.bounds[1])
@@ -288,10 +312,36 @@ def test_a_stage_goes_back_after_a_checkpoint_was_taken_of_what_had_gone_back(ki
         assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
 
 
+@pytest.mark.parametrize("times", [[0, 1, 1, 2, 5, 7, 8, 12, 13], [0, 0, 1, 3, 3, 4, 5, 30]], ids=["spread", "near"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_stage_that_has_gone_back_is_as_one_that_has_gone_no_further(kind: Any, times: list[int]) -> None:
+    """Its states and timers, and those of a checkpoint while it is further, are those as of the place."""
+    expected = Going(kind, times)
+    expected.go_to(END_OF_TIME, BEGINNING)
+    bounds = expected.bounds
+    for at, place in enumerate(bounds[1:-1], 1):
+        there = Going(kind, times)
+        there.go_to(place, BEGINNING)
+        there.keep(place)
+        for first, second in product((bounds[at // 2], bounds[at]), (bounds[at + 1], END_OF_TIME)):
+            ahead, back = Going(kind, times), Going(kind, times)
+            for going in (ahead, back):
+                going.go_to(first, BEGINNING)
+                going.go_to(second, BEGINNING)
+            ahead.keep(place)
+            back.go_back(place, anew=False)
+            back.keep(place)
+            assert ahead.kept == back.kept == there.kept
+            for _ in range(2):
+                back.go_to(END_OF_TIME, BEGINNING)
+                assert sorted(back.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
+                back.go_back(place, anew=False)
+
+
 def test_states_that_are_looked_up_after_going_back_are_in_the_next_checkpoint() -> None:
     going, expected = Going("running", list(range(12))), Going("running", list(range(12)))
     expected.go_to(END_OF_TIME, BEGINNING)
-    first, second, third = (going.bounds[at] for at in (6, 7, 9))
+    first, second, third = (going.bounds[at] for at in (5, 6, 8))
     going.go_to(first, first)
     going.keep(first)
     going.go_back(first, anew=True)
@@ -302,3 +352,11 @@ def test_states_that_are_looked_up_after_going_back_are_in_the_next_checkpoint()
     going.go_back(third, anew=True)
     going.go_to(END_OF_TIME, END_OF_TIME)
     assert going.sent == expected.sent
+
+
+def test_keys_are_forgotten_whose_timers_were_set_again_by_rows_of_the_same_batch() -> None:
+    """All of the second batch fires at once, and the timer that was to forget before its last row is set anew by it."""
+    going = Going("rolling", [0, 1, 5, 8, 9, 60])
+    going.go_to(going.bounds[6], BEGINNING)
+    going.keep(going.bounds[6])
+    assert going.kept == {}
