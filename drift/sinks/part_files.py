@@ -112,7 +112,9 @@ class Parts:
             if name[0] == "." or not self._by:
                 pq.write_table(table, made, **_as_written(table))
                 found = _size_and_hash(made)
+                self.is_whole = False  # where putting it fails it may be there
                 self._storage.put(made, self._at(name))
+                self.is_whole = True
                 return {name: found}
             self._split(table, made)
             files = {

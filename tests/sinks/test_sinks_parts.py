@@ -32,7 +32,7 @@ from waiting import wait_until
 import drift
 from drift import SettingsError, SinkError, sinks, sources
 from drift.cli import drift as commands
-from drift.places import Remote
+from drift.places import Local, Remote
 from drift.running.sinks import Sinks
 from drift.sinks.part_files import Parts
 from drift_barrier.barrier import Released
@@ -324,6 +324,28 @@ def test_a_part_stays_as_it_is_where_its_hidden_files_cannot_be_removed(
     again = opened(sinks.parquet(tmp_path, part_items=8))
     assert [path.name for path in tmp_path.iterdir()] == [part_name(0, 8)]
     again.close()
+
+
+def test_a_part_that_is_there_after_an_error_has_its_items_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=8))
+    write(sink, 0, 5)
+    sink.commit()
+    put = Local.put
+
+    def failing(storage: Local, file: Path, path: str) -> None:
+        put(storage, file, path)
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch, pytest.raises(SinkError, match="positions 5 to 8: no answer"):
+        patch.setattr(Local, "put", failing)
+        write(sink, 5, 9)
+    sink.close()
+    again = opened(sinks.parquet(tmp_path, part_items=8))
+    write(again, 0, 12)
+    again.close()
+    assert [position for position, _ in rows_in(tmp_path)] == list(range(12))
 
 
 def test_a_folder_that_cannot_be_read_ends_a_run_at_its_checkpoint(
