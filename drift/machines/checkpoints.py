@@ -172,12 +172,6 @@ class Unread:
         self._lookup = lookup
         self._looked_up: dict[Any, None] = {}
 
-    def copied(self) -> Unread:
-        """A copy for a stage that takes over."""
-        copy = Unread(self._lookup)
-        copy.know(self._looked_up)
-        return copy
-
     def know(self, keys: Iterable[Any]) -> None:
         """Mark keys whose states the stage already has."""
         self._looked_up.update(dict.fromkeys(keys))

@@ -890,11 +890,6 @@ class KeyedStage(KeyedState):
             self._sweep_at = max(_SWEPT_MIN, 2 * len(self._states))
 
     @property
-    def is_paged(self) -> bool:
-        """Whether states may be dropped from memory."""
-        return self._paged is not None
-
-    @property
     def pages(self) -> Mapping[Any, Any]:
         return self._states if self._paged is not None else {}
 
