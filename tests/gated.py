@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drift.sources.arguments import as_source
-from drift.sources.base import Positioned, Reader
+from drift.sources.base import Reader
 
 
 class Gated:
@@ -48,11 +48,9 @@ class Gated:
         return (self._waiting,)
 
     def position(self) -> Any:
-        assert isinstance(self._reader, Positioned)
         return self._reader.position()
 
     def seek(self, position: Any) -> None:
-        assert isinstance(self._reader, Positioned)
         self._reader.seek(position)
 
     def close(self) -> None:

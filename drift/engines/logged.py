@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from drift.engines.entries import Entries
 from drift.guarantees import why_effect_differs, why_not_reread
-from drift.sources.base import Positioned, Reader, Source
+from drift.sources.base import Reader, Source
 from drift_graph.errors import PayloadError
 from drift_graph.policies import TimePolicy
 
@@ -25,7 +25,7 @@ _ITEMS, _HEARTBEAT, _END = range(3)
 
 def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
     """Why a run needs a log of this source to resume; "" if reading the source again has the same effect."""
-    if isinstance(reader, Positioned) and reader.position() is not None:
+    if reader.position() is not None:
         return why_effect_differs(source, policy)
     return why_not_reread(source, policy) or "it has no position to be read from"
 

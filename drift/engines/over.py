@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drift.engines.whole import WholeReader
 from drift.guarantees import gives_once
-from drift.sources.base import Ending, Positioned, Reader, SeesMore
+from drift.sources.base import Reader
 from drift_graph.errors import SettingsError
-from drift_graph.functions import safe_text
 from drift_graph.rereading import from_plain
 
 
@@ -44,19 +42,8 @@ def refuse_more(name: str, reader: Reader, position: Any, where: str) -> None:
         InputError: the source no longer has what it had, or what is new cannot be read.
     """
     end = from_plain(name, position).reader
-    if isinstance(reader, WholeReader) and end is not None:
-        reader, end = reader.inner, end["end"]
-    if end is None or not isinstance(reader, Positioned):
-        raise _refused(where, name, "cannot be asked what is new (it has no position to be read from)")
-    if isinstance(reader, SeesMore):
-        if more := reader.more_behind(end):
-            raise _refused(where, name, more)
-        return
-    reader.seek(end)
-    if isinstance(reader, Ending):
-        reader.end_anew()
-    if found := reader.read(1):
-        raise _refused(where, name, f"has more now, such as {safe_text(repr, found[0], 80)}")
+    if more := reader.more_behind(end):
+        raise _refused(where, name, more)
 
 
 def _refused(where: str, name: str, why: str) -> SettingsError:

@@ -19,20 +19,7 @@ from drift.engines.settings import Settings
 from drift.engines.whole import WholeSource
 from drift.guarantees import gives_once
 from drift.machines.nodes.intake import Fed
-from drift.sources.base import (
-    Acknowledging,
-    Backlogged,
-    Diverts,
-    Ending,
-    Pausing,
-    Positioned,
-    Reader,
-    Retaining,
-    Source,
-    TakingAhead,
-    as_rows,
-    warn_of_loss,
-)
+from drift.sources.base import Reader, Source, as_reader, as_rows, warn_of_loss
 from drift.state.settings import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
@@ -109,8 +96,8 @@ class SourceFeed(Feed):
         try:
             for rank, source in enumerate(dataflow.sources):
                 opened = as_rows(sources[source.name], source.rows)
-                if source.diverting:
-                    opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
+                if source.diverting and hasattr(opened, "diverting"):
+                    opened = opened.diverting(source.name)
                 policy = times.get(source.name, source.time)
                 if policy.is_whole:
                     sorter = SourceMachine.of(source, rank, policy)
@@ -118,15 +105,14 @@ class SourceFeed(Feed):
                     policy = policy.in_order()
                 machines.append(SourceMachine.of(source, rank, policy, live=opened.live))
                 self._opened.append(opened)
-                self._readers.append(opened.open())
+                self._readers.append(as_reader(opened.open()))
                 self._end_anew(rank)
                 if state is not None and (why := why_logged(opened, policy, self._readers[-1])):
                     self._logs[rank] = _log_of(state, source.name, why)
         except BaseException:
             self.close()
             raise
-        readers = enumerate(self._readers)
-        self._acknowledging = [at for at, each in readers if isinstance(each, Acknowledging) and each.acknowledges]
+        self._acknowledging = [rank for rank, reader in enumerate(self._readers) if reader.acknowledges]
         super().__init__(
             machines, batch_items=settings.items_at_once, in_flight_max=settings.in_flight_max, on_late=on_late
         )
@@ -135,7 +121,7 @@ class SourceFeed(Feed):
 
     def fraction(self) -> float | None:
         """The share of the input that has been read, 0 to 1; None if a source does not know."""
-        known = [reader.fraction() for reader in self._readers if hasattr(reader, "fraction")]
+        known = [reader.fraction() for reader in self._readers]
         parts = [part for part in known if part is not None]
         return min(parts) if parts and len(parts) == len(self._readers) else None
 
@@ -152,7 +138,7 @@ class SourceFeed(Feed):
         self._backlogs = {
             machine.name: reader.backlog()
             for rank, (machine, reader) in enumerate(zip(self.intake.machines, self._readers))
-            if isinstance(reader, Backlogged) and not machine.finished and rank not in self._sought
+            if not machine.finished and rank not in self._sought
         }
 
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
@@ -180,9 +166,8 @@ class SourceFeed(Feed):
                 self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
 
     def _acknowledge(self, rank: int, position: Position) -> None:
-        reader = self._readers[rank]
-        if position.reader is not None and isinstance(reader, Acknowledging):
-            reader.released(position.reader)
+        if position.reader is not None:
+            self._readers[rank].released(position.reader)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
         """The run can resume from these positions, so drop what only earlier checkpoints need."""
@@ -190,10 +175,9 @@ class SourceFeed(Feed):
             position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
             log.drop_below(position.entry or 0)
         for rank, reader in enumerate(self._readers):
-            if isinstance(reader, Retaining):
-                position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
-                if position.reader is not None:
-                    reader.drop_below(position.reader)
+            position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
+            if position.reader is not None:
+                reader.drop_below(position.reader)
 
     def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None:
         """Resume at a checkpoint: called before anything is read, so that the sources give everything at or above the
@@ -232,28 +216,23 @@ class SourceFeed(Feed):
             if name in positions:
                 refuse_more(name, self._readers[rank], positions[name], where)
                 self._readers[rank].close()
-                self._readers[rank] = opened.open()
+                self._readers[rank] = as_reader(opened.open())
 
     def _seek(self, rank: int) -> None:
-        position, reader = self._sought.pop(rank, None), self._readers[rank]
-        if position is not None and isinstance(reader, Positioned):
-            reader.seek(position)
+        position = self._sought.pop(rank, None)
+        if position is not None:
+            self._readers[rank].seek(position)
             self._end_anew(rank)
 
     def _end_anew(self, rank: int) -> None:
         """Where its end is none of the input, that of the next call is another: no position has it."""
-        reader = self._readers[rank]
-        if not self._is_complete and isinstance(reader, Ending):
-            reader.end_anew()
-        if not self._is_complete and isinstance(reader, Pausing):
-            reader.pause_at_end()
+        if not self._is_complete:
+            self._readers[rank].end_anew()
+            self._readers[rank].pause_at_end()
 
     def _here(self, rank: int) -> Position:
-        reader, log = self._readers[rank], self._logs.get(rank)
-        if rank in self._sought:
-            position = self._sought[rank]
-        else:
-            position = reader.position() if isinstance(reader, Positioned) else None
+        log = self._logs.get(rank)
+        position = self._sought[rank] if rank in self._sought else self._readers[rank].position()
         return self.intake.rereadings[rank].here(position, None if log is None else log.next_number)
 
     def filenos(self) -> Sequence[int]:
@@ -319,10 +298,8 @@ class SourceFeed(Feed):
         log = self._logs.get(rank)
         if log is not None and payloads:
             now_ms = machine.stamp_at(now_ms) if machine.live else 0
-            reader = self._readers[rank]
-            next_position = reader.position() if isinstance(reader, Positioned) else None
             read = payloads
-            payloads, unlogged = log.items(read, now_ms, next_position)
+            payloads, unlogged = log.items(read, now_ms, self._readers[rank].position())
             if unlogged is not None:
                 self._unlogged[rank], refused = read[len(payloads) + 1 :], unlogged
         elif payloads is None and refused is None and not self._is_complete:
@@ -340,18 +317,16 @@ class SourceFeed(Feed):
             self.intake.inputs.fail(rank, refused)
         return batch
 
-    def _taking_ahead(self, rank: int) -> TakingAhead | None:
-        """The reader of a source that gives once what it may have taken and was not read."""
-        reader = self._readers[rank]
-        return reader if isinstance(reader, TakingAhead) and gives_once(self._opened[rank]) else None
+    def _halts(self, rank: int) -> bool:
+        """Have a source take no more, if it gives once what it may have taken and was not read."""
+        return gives_once(self._opened[rank]) and self._readers[rank].halt()
 
     def _last_taken(self) -> list[Fed]:
         """Of a run that is stopped: what its sources have taken, and give once."""
         fed = []
         for rank in self.intake.readable():
             machine = self.intake.machines[rank]
-            if (reader := self._taking_ahead(rank)) is not None:
-                reader.halt()
+            if self._halts(rank):
                 while not machine.finished and (batch := self._read(rank, self.batch_items)) is not None:
                     self._announce(batch)
                     fed.append(batch)
@@ -363,11 +338,11 @@ class SourceFeed(Feed):
             return
         machine, log, reader = self.intake.machines[rank], self._logs[rank], self._readers[rank]
         batches = [self._unlogged.pop(rank, [])]
-        if (ahead := self._taking_ahead(rank)) is not None:
-            ahead.halt()
-            batches += ahead.left()
-        position = reader.position() if isinstance(reader, Positioned) else None
-        has_moved = ahead is not None and position is not None
+        is_ahead = self._halts(rank)
+        if is_ahead:
+            batches += reader.left()
+        position = reader.position()
+        has_moved = is_ahead and position is not None
         if not has_moved and not any(map(len, batches)):
             return
         now_ms = machine.stamp_at(time.time_ns() // 1_000_000) if machine.live else 0

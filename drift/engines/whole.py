@@ -21,7 +21,7 @@ from itertools import islice
 from operator import le
 from typing import Any, NamedTuple, cast
 
-from drift.sources.base import Positioned, Reader, Source
+from drift.sources.base import Reader, Source, as_reader
 from drift_graph.errors import InputError, PayloadError, SettingsError, StorageError
 from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MIN
@@ -148,10 +148,10 @@ class WholeSource:
         self.guarantee = getattr(source, "guarantee", None)
 
     def open(self) -> WholeReader:
-        return WholeReader(self._source.open(), self._machine, self._policy, self._memory_max)
+        return WholeReader(as_reader(self._source.open()), self._machine, self._policy, self._memory_max)
 
 
-class WholeReader:
+class WholeReader(Reader):
     """The reader of a `WholeSource`.
 
     Attributes:
@@ -198,7 +198,7 @@ class WholeReader:
                 _wait(self.inner)
                 continue
             if self._is_asked:  # a position may be made of all that is read
-                self._end()
+                self.inner.position()
             blocks.append(self._timed(payloads, self._taken))
             self._taken += len(payloads)
             in_memory += about_bytes(payloads)
@@ -234,7 +234,7 @@ class WholeReader:
         """Skip what another reader has given. Raises InputError: the input has changed, so it is sorted otherwise."""
         while self._given < sought["given"] and self.read(sought["given"] - self._given) is not None:
             pass
-        if self._given < sought["given"] or (sought["end"] is not None and self._end() != sought["end"]):
+        if self._given < sought["given"] or (sought["end"] is not None and self.inner.position() != sought["end"]):
             raise InputError(
                 f"source {self._machine.name!r} has other input than the run that is resumed, and lateness='all' "
                 f"sorts all of it, so what comes at {sought['given']} items is not what came then; bring the input "
@@ -244,29 +244,27 @@ class WholeReader:
     def position(self) -> Any:
         """How many payloads were given, and where the input ends, once it was read; None if it cannot be read again."""
         self._is_asked = True
-        if not isinstance(self.inner, Positioned) or self.inner.position() is None:
+        if self.inner.position() is None:
             return None
         if self._merged is None and self._sought is not None:
             return self._sought
-        return {"given": self._given, "end": self._end() if self._merged is not None else None}
+        return {"given": self._given, "end": self.inner.position() if self._merged is not None else None}
 
-    def _end(self) -> Any:
-        return self.inner.position() if isinstance(self.inner, Positioned) else None
+    def more_behind(self, position: Any) -> str:
+        return self.inner.more_behind(position and position["end"])
 
     def seek(self, position: Any) -> None:
         self._sought = position
 
-    def halt(self) -> None:
+    def halt(self) -> bool:
         """All of it was taken by the first `read`."""
+        return True
 
     def left(self) -> list[Any]:
         return [self._rest.payloads, *(block.payloads for block in self._merged or ())]
 
-    def filenos(self) -> Sequence[int]:
-        return ()
-
     def fraction(self) -> float | None:
-        """The share of the input that was given, once it was read."""
+        """Of what was given, once all was read."""
         return None if self._merged is None or not self._taken else self._given / self._taken
 
     def close(self) -> None:

@@ -1,6 +1,9 @@
 """The interface of a source to an engine.
 
-Invariant: a reader returns every payload it has read before it raises, so an error loses no accepted item.
+Invariant: a reader returns every payload it has read before it raises, so an error loses no accepted item; and what an
+engine asks of a reader, each reader has: what it does not say itself is a default here.
+
+Why: readers are `Reader`, and `as_reader` makes one of somebody else's class.
 """
 
 from __future__ import annotations
@@ -10,12 +13,75 @@ from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
 from drift_graph.errors import InputError
-from drift_graph.functions import warn
+from drift_graph.functions import safe_text, warn
 from drift_graph.payloads import AsRows
 
 
-class Reader(Protocol):
-    """An open source."""
+class Positioned:
+    """What is read from a position on, and knows things about it: a reader, or what a reader polls.
+
+    Attributes:
+        acknowledges: whether the user asked for `released`.
+    """
+
+    acknowledges: bool = False
+
+    def position(self) -> Any:
+        """The position of the first payload that was not returned yet: numbers, texts, and lists and dicts of them.
+
+        None if this source cannot be read again, like a pipe.
+        """
+        return None
+
+    def seek(self, position: Any) -> None:
+        """Continue at the position of another reader of the same source. Called at most once, before the first `read`.
+
+        Raises:
+            InputError: the source no longer has the data there, or the position is from another version or source.
+        """
+        raise InputError(f"this source gives each item once, and cannot be read from {position!r:.80}")
+
+    def end_anew(self) -> None:
+        """End where the input ends now, and give positions without an end; called when it was opened and after `seek`,
+        before the first `read`. For one that ends where its input ended when it was first opened, also if it is read on
+        from a position.
+        """
+
+    def released(self, position: Any) -> None:
+        """Everything before one of its positions was released and handed to the sinks; to be acknowledged to an
+        external system, as the offsets of a consumer group. Only where it `acknowledges`.
+        """
+
+    def drop_below(self, position: Any) -> None:
+        """No run resumes from before one of its positions, so what is kept for that may go; called by any thread, until
+        it is closed.
+        """
+
+    def backlog(self) -> tuple[int, str] | None:
+        """What is there now and was not read, and its unit: "{item}" or "By" (bytes); None if that is not known. Asked
+        by the thread that reads.
+        """
+        return None
+
+    def fraction(self) -> float | None:
+        """The share of the input that has been read, 0 to 1; None if that is not known."""
+        return None
+
+    def close(self) -> None:
+        """Release files and connections; called once, also after an error."""
+
+
+class Reader(Positioned):
+    """An open source. A subclass has `read`, and says what else it can do.
+
+    >>> import drift
+    >>> class Twice(drift.sources.Reader):
+    ...     left = ["again", "again"]
+    ...     def read(self, items_max):
+    ...         return [self.left.pop()] if self.left else None
+    >>> Twice().read(10)
+    ['again']
+    """
 
     def read(self, items_max: int) -> list[Any] | None:
         """Up to `items_max` payloads, fewer if they are large (`BATCH_BYTES`); None at the end of the input.
@@ -26,15 +92,57 @@ class Reader(Protocol):
         Raises:
             InputError: the input cannot be read; everything before was returned by earlier calls.
         """
+        raise NotImplementedError
 
     def filenos(self) -> Sequence[int]:
         """For a live source or a pipe, descriptors that are readable when `read` may have something; always the same.
 
         They should be few, since engines wait with `select`; after `read` has returned None they are not readable.
         """
+        return ()
 
-    def close(self) -> None:
-        """Release files and connections; called once, also after an error."""
+    def more_behind(self, position: Any) -> str:
+        """What is behind the position of a run that has ended, if it had one, as the end of a sentence about the
+        source, or why that is not known; "" for nothing. Called before the first `read`; by default this one reads
+        there, so the reader is of no more use.
+        """
+        if position is None or self.position() is None:
+            return "cannot be asked what is new (it has no position to be read from)"
+        self.seek(position)
+        self.end_anew()
+        found = self.read(1)
+        return f"has more now, such as {safe_text(repr, found[0], 80)}" if found else ""
+
+    def pause_at_end(self) -> bool:
+        """Leave what is not written to its end, such as half of a last line; called when it was opened and after
+        `seek`, before the first `read`. Returns whether more may be written behind its end, and be read in a later run.
+        """
+        return False
+
+    def halt(self) -> bool:
+        """Of a reader that takes more than was read: take no more; `read` returns what was taken, then None. False of
+        one that takes nothing ahead.
+        """
+        return False
+
+    def left(self) -> list[Any]:
+        """Batches of payloads that were taken and not read; called once, after `halt`. What of it has no payload yet,
+        such as half of a line, is in the `position`.
+        """
+        return []
+
+
+def as_reader(reader: Any) -> Reader:
+    """A reader, of whatever class, as a `Reader`."""
+    return reader if isinstance(reader, Reader) else pass_on(Reader(), reader)
+
+
+def pass_on(reader: Reader, inner: Any) -> Reader:
+    """Have a reader answer as another object, in all that this can do and the reader's own class leaves as it is."""
+    for name, default in [*vars(Positioned).items(), *vars(Reader).items()]:
+        if not name.startswith("_") and hasattr(inner, name) and getattr(type(reader), name) is default:
+            setattr(reader, name, getattr(inner, name))
+    return reader
 
 
 @runtime_checkable
@@ -50,22 +158,26 @@ class Source(Protocol):
     def open(self) -> Reader: ...
 
 
-@runtime_checkable
-class Diverts(Protocol):
-    """A source that can continue behind input that it cannot read."""
-
-    def diverting(self, name: str) -> Source:
-        """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
-
-
-class TakesSchema:
-    """A source of texts.
+class OwnSource:
+    """A source of this package.
 
     Attributes:
-        with_schema: makes the same source with a schema; None if it was told what else its payloads are.
+        with_schema: of a source of texts, makes the same source with a schema; None if it is none, or was told what
+            else its payloads are.
     """
 
+    live = False
     with_schema: Callable[[Mapping[str, Any]], Source] | None = None
+    _diverts_as = ""
+
+    def open(self) -> Reader:
+        raise NotImplementedError
+
+    def diverting(self, name: str) -> Self:
+        """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
 
 def as_rows(source: Source, rows: AsRows | None) -> Source:
@@ -75,109 +187,8 @@ def as_rows(source: Source, rows: AsRows | None) -> Source:
     Raises:
         SettingsError: no text is of a type of the schema.
     """
-    if rows is None or not isinstance(source, TakesSchema) or source.with_schema is None:
-        return source
-    return source.with_schema(dict(rows.fields))
-
-
-class Diverting:
-    """A source that diverts what its readers cannot read once it has a name for that; see `Diverts`."""
-
-    _diverts_as = ""
-
-    def diverting(self, name: str) -> Self:
-        source = copy(self)
-        source._diverts_as = name
-        return source
-
-
-@runtime_checkable
-class Positioned(Protocol):
-    """A reader of a source that can be read again: it reports its position and can seek to one."""
-
-    def position(self) -> Any:
-        """The position of the first payload that was not returned yet: numbers, texts, and lists and dicts of them.
-
-        None if this source cannot be read again, like a pipe.
-        """
-
-    def seek(self, position: Any) -> None:
-        """Continue at the position of another reader of the same source. Called at most once, before the first `read`.
-
-        Raises:
-            InputError: the source no longer has the data there, or the position is from another version or source.
-        """
-
-
-@runtime_checkable
-class SeesMore(Protocol):
-    """A reader that knows what is behind a position without reading it."""
-
-    def more_behind(self, position: Any) -> str:
-        """What is there, as the end of a sentence about the source, or why that is not known; "" for nothing."""
-
-
-@runtime_checkable
-class Ending(Protocol):
-    """A reader that ends where its input ended when it was first opened, also if it is read on from a position."""
-
-    def end_anew(self) -> None:
-        """End where the input ends now, and give positions without an end; called when it was opened and after `seek`,
-        before the first `read`.
-        """
-
-
-@runtime_checkable
-class Pausing(Protocol):
-    """A reader of what may be read on in a later run, where more has been written to it."""
-
-    def pause_at_end(self) -> bool:
-        """Leave what is not written to its end, such as half of a last line; called when it was opened and after
-        `seek`, before the first `read`. Returns whether more may be written behind its end.
-        """
-
-
-@runtime_checkable
-class TakingAhead(Protocol):
-    """A reader that takes more than was read, of what may be given once."""
-
-    def halt(self) -> None:
-        """Take no more; `read` returns what was taken, then None."""
-
-    def left(self) -> list[Any]:
-        """Batches of payloads that were taken and not read; called once, after `halt`. What of it has no payload yet,
-        such as half of a line, is in the `position`.
-        """
-
-
-@runtime_checkable
-class Acknowledging(Protocol):
-    """A reader that acknowledges released items to an external system: the offsets of a consumer group.
-
-    Attributes:
-        acknowledges: whether the user asked for it.
-    """
-
-    acknowledges: bool
-
-    def released(self, position: Any) -> None:
-        """Everything before one of its positions was released and handed to the sinks."""
-
-
-@runtime_checkable
-class Retaining(Protocol):
-    """A reader of a source that keeps what may be read again, until it is told that nobody will."""
-
-    def drop_below(self, position: Any) -> None:
-        """No run resumes from before one of its positions; called by any thread, until it is closed."""
-
-
-@runtime_checkable
-class Backlogged(Protocol):
-    """A reader that knows how much is left to read; asked by the thread that reads."""
-
-    def backlog(self) -> tuple[int, str] | None:
-        """What is there now and was not read, and its unit: "{item}" or "By" (bytes); None if that is not known."""
+    with_schema = getattr(source, "with_schema", None)
+    return source if rows is None or with_schema is None else with_schema(dict(rows.fields))
 
 
 def warn_of_loss(why: object) -> None:

@@ -24,7 +24,7 @@ from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.pgoutput import Change, Messages, payload_of
 from drift.sources.pgvalues import Values, connected
-from drift.sources.polled import Fetched, PolledSource
+from drift.sources.polled import Fetched, PolledSource, Poller
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import InputError, SettingsError
@@ -72,7 +72,7 @@ def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool =
     return PolledSource(shown, _GUARANTEE, poll, partial(payload_of, load=Values().load), live=live)
 
 
-class _Poller:
+class _Poller(Poller):
     """The mark of a change is the place of its commit, and its number behind it."""
 
     to_do = (

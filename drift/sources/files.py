@@ -25,7 +25,7 @@ from drift.extras import need
 from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
 from drift.places import is_named, storage_of
-from drift.sources.base import Diverting, NothingYet, Reader, TakesSchema
+from drift.sources.base import NothingYet, OwnSource, Reader
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of
 from drift.sources.json_lines import values_of
@@ -207,7 +207,7 @@ def csv(
     return FileSource("csv", path, storage_options, lines, batches, is_told=told)
 
 
-class FileSource(Diverting, TakesSchema):
+class FileSource(OwnSource):
     """A file that is read in batches; it can be opened repeatedly.
 
     Args:
@@ -215,7 +215,6 @@ class FileSource(Diverting, TakesSchema):
     """
 
     guarantee = SourceGuarantee("from a position", "a line of the file, as long as it is there")
-    live = False
 
     def __init__(
         self,
@@ -262,7 +261,7 @@ class FileSource(Diverting, TakesSchema):
         return f"{self._kind}({without_secrets(self._path)!r})"
 
 
-class _PipeReader:
+class _PipeReader(Reader):
     """A pipe. A named one is opened by the first `read`: where it is opened and closed, what was written to it is lost.
 
     Args:
@@ -311,14 +310,12 @@ class _PipeReader:
         if self._reader is not None and self._sought is not None:
             self._begin()
 
-    def halt(self) -> None:
+    def halt(self) -> bool:
+        """All that was taken is in the position, and nothing `left`."""
         self._takes_more = False
         if self._reader is not None:
             self._reader.file.halt()
-
-    def left(self) -> list[Any]:
-        """All of it is in the position."""
-        return []
+        return True
 
     def filenos(self) -> Sequence[int]:
         pipe = None if self._reader is None else self._reader.file.pipe
@@ -329,7 +326,7 @@ class _PipeReader:
             self._reader.close()
 
 
-class _FileReader:
+class _FileReader(Reader):
     """Cuts the contents of a file into batches of the requested size."""
 
     def __init__(self, kind: str, file: File, batches: Callable[[File], Iterator[ReadLines]]) -> None:
@@ -447,11 +444,7 @@ class _FileReader:
         """The size of the file, in bytes, when its end was read."""
         return self.file.ended_at
 
-    def filenos(self) -> Sequence[int]:
-        return ()
-
     def fraction(self) -> float | None:
-        """The share of the file that has been read, 0 to 1; None if its size is unknown."""
         return self.file.fraction()
 
     def backlog(self) -> tuple[int, str] | None:

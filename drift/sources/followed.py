@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from drift.places import Files, found_at
-from drift.sources.base import NothingYet, Positioned, Reader
+from drift.sources.base import NothingYet, Reader
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.wake import Wake
@@ -60,7 +60,7 @@ def is_marked(files: Files, name: str, size: int, changed: str = "", content: st
     return found is None or found.size != size or Mark(changed, content).is_of(files.path_of(name))
 
 
-class FollowedReader:
+class FollowedReader(Reader):
     """Reads in the engine's thread; when everything is read, another thread watches for more.
 
     Args:
@@ -158,7 +158,6 @@ class FollowedReader:
             self._identity = listing.identity
             self._reader = self._open_one(self._file, not behind)
             if self._position_in_file:
-                assert isinstance(self._reader, Positioned)
                 self._reader.seek(self._position_in_file)
         elif behind and not gone and isinstance(self._reader, Grown):
             self._reader.complete()
@@ -227,7 +226,7 @@ class FollowedReader:
         return position_of("files", file=self._file, before=self._before, within=position_in_file, done=done)
 
     def _reader_position(self) -> Any:
-        return self._reader.position() if isinstance(self._reader, Positioned) else self._position_in_file
+        return self._position_in_file if self._reader is None else self._reader.position()
 
     def seek(self, position: Any) -> None:
         """Files that were read may have been deleted since."""

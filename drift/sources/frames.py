@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourceGuarantee
+from drift.sources.base import Reader
 from drift.sources.positions import position_of
 from drift_graph.errors import SettingsError
 
@@ -30,7 +30,7 @@ class FrameSource:
         return _NoReader(self)
 
 
-class _NoReader:
+class _NoReader(Reader):
     """In place of a reader: Spark reads the rows itself."""
 
     def __init__(self, source: FrameSource) -> None:
@@ -52,14 +52,8 @@ class _NoReader:
         """Another engine may have read the same items from another kind of source."""
 
     def more_behind(self, position: Any) -> str:
-        frame, row = self._source.frame, position.get("row")
+        frame, row = self._source.frame, position and position.get("row")
         if row is None or callable(frame):
             return "cannot be asked what is new (its rows were not counted, or a function makes the DataFrame)"
         count = frame.count()
         return "" if count == row else f"has {count:,} rows now, and had {row:,}"
-
-    def filenos(self) -> Sequence[int]:
-        return ()
-
-    def close(self) -> None:
-        pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -34,7 +34,7 @@ class IterableSource:
         return IterableReader(self._payloads)
 
 
-class IterableReader:
+class IterableReader(Reader):
     """Reads an iterable in batches."""
 
     def __init__(self, payloads: Iterable[Any]) -> None:
@@ -115,9 +115,6 @@ class IterableReader:
         check_mark(position, last, "an iterable", item)
         content.check(position, "an iterable", item)
         self._returned, self._mark, self._content = item, position.get("mark", ""), content
-
-    def filenos(self) -> Sequence[int]:
-        return ()
 
     def close(self) -> None:
         """Close an iterator that was read; one of a run that was refused before is its owner's, whole."""

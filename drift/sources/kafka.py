@@ -23,7 +23,7 @@ from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.aligned import Aligned, Message
 from drift.sources.offsets import Offsets, Range
-from drift.sources.polled import Decode, Fetched, PolledSource, decoder
+from drift.sources.polled import Decode, Fetched, PolledSource, Poller, decoder
 from drift.sources.positions import LastRead, mark_of, position_lost
 from drift_graph.errors import InputError, SettingsError
 
@@ -161,22 +161,19 @@ class _Commits:
             self.failed(error.str())
 
 
-class _Poller:
+class _Poller(Poller):
     def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits, *, live: bool) -> None:
         self._live = live
         self._consumer = consumer
         self._offsets = offsets
         self._commits = commits
+        self.acknowledges = commits.group is not None
         self._released: dict[int, int] = {}
         self._last: defaultdict[int, LastRead] = defaultdict(LastRead)  # message before the next of each partition
         self._looked_s = time.monotonic()
         self._silent_s: float | None = None  # since when no broker answers
         self._note(self._before(offsets.next))
         self._begin()
-
-    @property
-    def acknowledges(self) -> bool:
-        return self._commits.group is not None
 
     def released(self, position: Any) -> None:
         """The fetching thread commits, since a consumer is not thread-safe."""

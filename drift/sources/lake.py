@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
-from drift.sources.polled import AsMade, Fetched, PolledSource
+from drift.sources.polled import AsMade, Fetched, PolledSource, Poller
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.rows import Maker, check_payload, without
 from drift_graph.errors import InputError, SettingsError
@@ -121,7 +121,7 @@ class Versions:
         )
 
 
-class _Poller:
+class _Poller(Poller):
     """A `Poller`: reads a version, then those after it. A mark is the number of a row among all that were read."""
 
     to_do = "correct it, leave its column out, columns=, or divert such rows: on_error='divert'"

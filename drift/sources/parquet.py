@@ -24,7 +24,7 @@ from drift.extras import need
 from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
 from drift.places import Storage, is_named, storage_of
-from drift.sources.base import Diverting, Reader
+from drift.sources.base import OwnSource, Reader
 from drift.sources.frames import Payload
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.paths import PathSource
@@ -123,10 +123,9 @@ class _Folders(NamedTuple):
             raise InputError(f"{path}: its folders are not of the types that hive has: {error}") from None
 
 
-class ParquetSource(Diverting):
+class ParquetSource(OwnSource):
     """A file; see `parquet`."""
 
-    live = False
     guarantee: ClassVar = SourceGuarantee("from a position", "the number of a row, as long as the files are there")
 
     def __init__(

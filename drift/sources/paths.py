@@ -18,7 +18,7 @@ import xxhash
 
 from drift.guarantees import SourceGuarantee
 from drift.places import Files, Storage, is_named
-from drift.sources.base import Diverting, Diverts, Pausing, Positioned, Reader, Source, TakesSchema
+from drift.sources.base import OwnSource, Reader, Source
 from drift.sources.followed import FollowedReader, is_marked
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
@@ -46,7 +46,7 @@ class ReadsFiles(Protocol):
         """Whether it reads a file, or would if that was there."""
 
 
-class PathSource(Diverting, TakesSchema):
+class PathSource(OwnSource):
     """All files that a path names, as one source.
 
     Args:
@@ -57,7 +57,9 @@ class PathSource(Diverting, TakesSchema):
 
     guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
 
-    def __init__(self, storage: Storage, path: str, one: Source, make: Callable[[str], Source], *, live: bool) -> None:
+    def __init__(
+        self, storage: Storage, path: str, one: Source, make: Callable[[str], OwnSource], *, live: bool
+    ) -> None:
         self._storage = storage
         self._path = path
         self._one = one
@@ -74,7 +76,7 @@ class PathSource(Diverting, TakesSchema):
 
         def open_one(name: str, grows: bool = False) -> Reader:
             source = self._make(files.path_of(name))
-            if self._diverts_as and isinstance(source, Diverts):
+            if self._diverts_as:
                 inside = "" if files.one else f", {name}"  # without the folder, which may be another on another day
                 source = source.diverting(f"{self._diverts_as}{inside}")
             return (source.growing() if grows and isinstance(source, Growing) else source).open()
@@ -108,7 +110,9 @@ def of_paths(of_file: Make) -> Make:
         named = os.fsdecode(path)
         live = bool(more.get("follow"))
         if live or (named != "-" and (storage.remote or storage.is_folder(named) or storage.is_pattern(named))):
-            made = PathSource(storage, named, one, lambda each: cast(Source, of_file(each, *args, **more)), live=live)
+            made = PathSource(
+                storage, named, one, lambda each: cast(OwnSource, of_file(each, *args, **more)), live=live
+            )
         if not one.is_told:
             made.with_schema = lambda schema: source(path, *args, **{**more, "schema": schema})
         return made
@@ -116,7 +120,7 @@ def of_paths(of_file: Make) -> Make:
     return cast(Make, source)
 
 
-class ManyReader:
+class ManyReader(Reader):
     """Reads files one after the other; a position names a file by its path relative to their folder."""
 
     def __init__(self, files: Files, names: Sequence[str], open_one: Callable[[str], Reader]) -> None:
@@ -155,7 +159,7 @@ class ManyReader:
     def _pause_in_last(self) -> None:
         reader = self._reader
         if reader is not None and self._pauses and self._at + 1 == len(self._names):
-            self._ends_in_file = isinstance(reader, Pausing) and reader.pause_at_end()
+            self._ends_in_file = reader.pause_at_end()
 
     def _pass(self) -> None:
         """The present file was read to its end."""
@@ -183,7 +187,7 @@ class ManyReader:
             return self._position(self._at - 1, None)
         within = None
         if self._reader is not None:
-            within = self._reader.position() if isinstance(self._reader, Positioned) else None
+            within = self._reader.position()
             if within is None:
                 return None
         return self._position(self._at, within or {})
@@ -211,7 +215,6 @@ class ManyReader:
             raise position_lost(folder, f"file {file!r}", "files before that have another name or content")
         if within:
             reader = self._reader = self._open_one(self._names[at])
-            assert isinstance(reader, Positioned)
             reader.seek(within)
 
     def _knows(self, position: Any) -> bool:
@@ -230,12 +233,9 @@ class ManyReader:
             self._unhashed.clear()
         return True
 
-    def filenos(self) -> Sequence[int]:
-        return ()
-
     def fraction(self) -> float | None:
-        """The share of the files that has been read, 0 to 1, as if all had the same length."""
-        part = getattr(self._reader, "fraction", lambda: None)() or 0.0
+        """As if all files had the same length."""
+        part = (self._reader and self._reader.fraction()) or 0.0
         return (self._at + part) / len(self._names)
 
     def close(self) -> None:

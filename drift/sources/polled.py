@@ -14,17 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import (
-    Acknowledging,
-    Backlogged,
-    Diverting,
-    Ending,
-    Reader,
-    Retaining,
-    Source,
-    TakesSchema,
-    warn_of_loss,
-)
+from drift.sources.base import OwnSource, Positioned, Reader, Source, pass_on, warn_of_loss
 from drift.sources.json_values import NoJson, Texts, Values, why_none
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
@@ -46,28 +36,28 @@ class Fetched(NamedTuple):
     marks: Sequence[Any]
 
 
-class Poller(Protocol):
-    """Fetches for a reader; used by one thread at a time, except `behind` and `position`.
+class Poller(Positioned):
+    """Fetches for a reader, whose position is behind what that has returned; used by one thread at a time, except
+    `behind` and `position`. A subclass has `fetch` and `location`.
 
-    It may have a `name`, which errors begin with, and say in `to_do` what is done about messages without a payload.
+    Attributes:
+        name: errors begin with it.
+        to_do: about messages without a payload, if not what is done about those of others.
     """
+
+    name = ""
+    to_do: str | None = None
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         """The available messages, possibly none within the given time; None at the end."""
+        raise NotImplementedError
 
     def behind(self, marks: Sequence[Any]) -> None:
         """Items with these marks were returned."""
 
-    def position(self) -> Any:
-        """Where `fetch` is to begin in order to continue behind the returned items: numbers, texts and dicts."""
-
-    def seek(self, position: Any) -> None:
-        """Begin there; called before the first `fetch`."""
-
     def location(self, mark: Any) -> str:
         """The location of a message, for errors."""
-
-    def close(self) -> None: ...
+        raise NotImplementedError
 
 
 Decode = Callable[[Any], Any]
@@ -94,7 +84,7 @@ def decoder(function: str, decode: str | Decode, type: Any) -> Decode:
 
 
 def with_schema(source: _Decoding) -> Callable[[Mapping[str, Any]], Source] | None:
-    """Of a source of messages with JSON the same source that reads them as rows; see `TakesSchema`."""
+    """Of a source of messages with JSON the same source that reads them as rows; see `OwnSource`."""
     if not (isinstance(source.decode, Values) and source.decode.is_plain):
         return None
 
@@ -162,10 +152,10 @@ def decoded(
             if diverts_as:
                 payloads.append(diverted(f"{diverts_as}, {where}", why, found))
                 continue
-            where = ", ".join(filter(None, [getattr(poller, "name", ""), where]))
-            why, to_do = why.removeprefix("it cannot be decoded: "), getattr(poller, "to_do", None)
-            if to_do is not None:
-                return payloads, InputError(f"{where}: {why}{to_do and '; '}{to_do}")
+            where = ", ".join(filter(None, [poller.name, where]))
+            why = why.removeprefix("it cannot be decoded: ")
+            if poller.to_do is not None:
+                return payloads, InputError(f"{where}: {why}{poller.to_do and '; '}{poller.to_do}")
             return payloads, InputError(
                 f"{where}: the message {found!r:.80} cannot be decoded: {why}; correct the sender, pass decode= or "
                 f"type=, or divert such messages: on_error='divert'"
@@ -173,43 +163,20 @@ def decoded(
     return payloads, None
 
 
-class _Polled:
-    """The methods that both readers pass on."""
+class _Polled(Reader):
+    """Of what is polled, and knows where it is."""
 
     def __init__(self, poller: Poller, decode: Decode, diverts_as: str) -> None:
         self._poller = poller
         self._decode = decode
         self._diverts_as = diverts_as
-        self.acknowledges = isinstance(poller, Acknowledging) and poller.acknowledges
+        pass_on(self, poller)
 
-    def position(self) -> Any:
-        return self._poller.position()
-
-    def seek(self, position: Any) -> None:
-        self._poller.seek(position)
-
-    def end_anew(self) -> None:
-        if isinstance(self._poller, Ending):
-            self._poller.end_anew()
-
-    def released(self, position: Any) -> None:
-        assert isinstance(self._poller, Acknowledging)
-        self._poller.released(position)
-
-    def drop_below(self, position: Any) -> None:
-        if isinstance(self._poller, Retaining):
-            self._poller.drop_below(position)
-
-    def backlog(self) -> tuple[int, str] | None:
-        return self._poller.backlog() if isinstance(self._poller, Backlogged) else None
-
-    def fraction(self) -> float | None:
-        """The share of the input that has been read, 0 to 1; None if that is not known."""
-        found: float | None = getattr(self._poller, "fraction", lambda: None)()
-        return found
+    def close(self) -> None:
+        self._poller.close()
 
 
-class PolledSource(Diverting, TakesSchema):
+class PolledSource(OwnSource):
     """A source that is polled.
 
     Args:
@@ -271,14 +238,8 @@ class FiniteReader(_Polled):
             assert self._error is not None
             raise self._error
 
-    def filenos(self) -> Sequence[int]:
-        return ()
 
-    def close(self) -> None:
-        self._poller.close()
-
-
-class LiveReader(_Polled, Buffered):
+class LiveReader(Buffered, _Polled):
     """Reads what comes, fetched by a thread of its own."""
 
     def __init__(self, poller: Poller, decode: Decode, diverts_as: str = "") -> None:
@@ -316,8 +277,9 @@ class LiveReader(_Polled, Buffered):
                 raise error
         return payloads
 
-    def halt(self) -> None:
+    def halt(self) -> bool:
         self._halted()
+        return True
 
     def left(self) -> list[Any]:
         """A message that cannot be decoded is told of, and is in no batch."""

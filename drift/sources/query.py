@@ -171,7 +171,7 @@ class _Database:
         raise NotImplementedError
 
 
-class _Poller:
+class _Poller(Poller):
     """The mark of a row is its key, and the row, or its text where it cannot be read."""
 
     to_do = "correct it, select what can be read, or divert such rows: on_error='divert'"

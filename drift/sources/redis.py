@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.polled import Fetched, PolledSource, Undecodable, decoder
+from drift.sources.polled import Fetched, PolledSource, Poller, Undecodable, decoder
 from drift.sources.positions import LastRead, mark_of, position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import InputError, SettingsError
@@ -155,7 +155,7 @@ class _Removals:
         return max(lost, 0)
 
 
-class _Poller:
+class _Poller(Poller):
     """Reads entries behind an ID, up to another ID if there is one."""
 
     def __init__(

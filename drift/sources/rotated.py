@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.places import Files
-from drift.sources.base import Positioned, Reader
+from drift.sources.base import Reader
 from drift.sources.compressed import PACKINGS
 from drift.sources.followed import FollowedReader, Grown, Listing
 from drift.sources.positions import position_fields, position_of
@@ -210,7 +210,6 @@ class RotatedReader(FollowedReader):
         with closing(self._open_one(piece.name, False)) as reader:
             while reader.read(1 << 10) is not None:
                 pass
-            assert isinstance(reader, Positioned)
             return reader.position()
 
     def _sought(self, piece: _Piece, position: Any, *, grows: bool = False) -> Reader | None:
@@ -221,7 +220,6 @@ class RotatedReader(FollowedReader):
             found = self._files.stat(piece.name)
             if found is not None and found.identity == piece.identity:
                 if position:
-                    assert isinstance(reader, Positioned)
                     reader.seek(position)
                 return reader
         except InputError:

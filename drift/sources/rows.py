@@ -14,7 +14,7 @@ import msgspec
 from drift.extras import is_installed, need
 from drift.sources.frames import Payload
 from drift.sources.halved import made_of
-from drift.sources.polled import Fetched, Undecodable
+from drift.sources.polled import Fetched, Poller, Undecodable
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RowsPoller:
+class RowsPoller(Poller):
     """Gives the rows of batches of Arrow; the mark of a row is its number, from 1.
 
     Args:
@@ -47,7 +47,7 @@ class RowsPoller:
         behind: Callable[[int], Iterator[pa.RecordBatch]] | None,
     ) -> None:
         self.name = name
-        self.close = close
+        self._close = close
         self._batches = batches
         self._make = make
         self._rows = rows
@@ -92,8 +92,10 @@ class RowsPoller:
             raise position_lost(self.name, f"row {row}", f"it has {self._rows}")
         self._batches, self._fetched, self._returned, self._batch = self._batches_behind(row), row, row, None
 
+    def close(self) -> None:
+        self._close()
+
     def fraction(self) -> float | None:
-        """How much of the table has been read, 0 to 1."""
         return self._returned / self._rows if self._rows else None
 
     def backlog(self) -> tuple[int, str] | None:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
-from drift.sources.polled import AsMade, Fetched, LiveReader, Undecodable
+from drift.sources.polled import AsMade, Fetched, LiveReader, Poller, Undecodable
 from drift_graph.errors import InputError, SettingsError
 
 _RECEIVE_BYTES = 1 << 16
@@ -150,7 +149,7 @@ class _Peer:
         self.unended_bytes = 0
 
 
-class _Lines:
+class _Lines(Poller):
     """Accepts and receives; the mark of a line is its sender and its number."""
 
     to_do = ""
@@ -197,15 +196,6 @@ class _Lines:
                 self._receive_from(key.data)
         self._accept()  # also those that came while the last of the others closed
         return found
-
-    def behind(self, marks: Sequence[Any]) -> None:
-        """Nobody can read them again."""
-
-    def position(self) -> Any:
-        return None
-
-    def seek(self, position: Any) -> None:
-        raise InputError(f"{self._source!r} gives each line once, and cannot be read from {position!r:.80}")
 
     def location(self, mark: Any) -> str:
         return f"connection from {mark[0]}, line {mark[1]}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader
+from drift.sources.base import OwnSource, Reader
 from drift.sources.ended import note_end
 from drift.sources.frames import Payload
 from drift.sources.polled import AsMade, Fetched, FiniteReader, Undecodable
@@ -73,10 +73,9 @@ def is_table(values: Any) -> bool:
     return has_columns and any(hasattr(kind, name) for name in ("__arrow_c_stream__", "__arrow_c_array__"))
 
 
-class TableSource(Diverting):
+class TableSource(OwnSource):
     """The rows of a table, or of what has rows that Arrow can read; `table` makes it."""
 
-    live = False
     guarantee = SourceGuarantee("from a position", "the number of a row, as long as the table is there")
 
     def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:

@@ -64,9 +64,9 @@ class LiveSource:
         return _LiveReader(self._iterable, self._buffer_items_max, self._close_max_s)
 
 
-class _LiveReader(Buffered):
+class _LiveReader(Buffered, Reader):
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
-        super().__init__("drift live source")
+        Buffered.__init__(self, "drift live source")
         self._iterable = iterable
         self._iterator: Any = None
         self._buffer_items_max = buffer_items_max
@@ -99,9 +99,10 @@ class _LiveReader(Buffered):
             note_end(self._iterable)
         return None
 
-    def halt(self) -> None:
+    def halt(self) -> bool:
         self._halted(self._close_max_s)
         self._close_max_s = 0.0  # which was waited for
+        return True
 
     def left(self) -> list[Any]:
         return [self._buffered()]

@@ -7,12 +7,11 @@ that ends before, those that the socket had received are `left`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader, TakesSchema
-from drift.sources.polled import FETCHED_MAX, Decode, Fetched, LiveReader, Undecodable, decoder, with_schema
+from drift.sources.base import OwnSource, Reader
+from drift.sources.polled import FETCHED_MAX, Decode, Fetched, LiveReader, Poller, Undecodable, decoder, with_schema
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES
 
@@ -55,7 +54,7 @@ def zmq_pull(
     return ZmqPull(address, decoder("zmq_pull", decode, None), connect, subscribe, until_empty)
 
 
-class ZmqPull(Diverting, TakesSchema):
+class ZmqPull(OwnSource):
     """It serves one run that reads; `close` it if none comes.
 
     Attributes:
@@ -115,7 +114,7 @@ class _QueueReader(LiveReader):
             self._put(fetched, sys.maxsize)
 
 
-class _Queue:
+class _Queue(Poller):
     """The mark of a message is its number."""
 
     def __init__(self, source: ZmqPull, socket: Any, until_empty: bool) -> None:
@@ -150,15 +149,6 @@ class _Queue:
         first = self._taken + 1
         self._taken += len(values)
         return Fetched(values, list(range(first, self._taken + 1)))
-
-    def behind(self, marks: Sequence[Any]) -> None:
-        """Nobody can read them again."""
-
-    def position(self) -> Any:
-        return None
-
-    def seek(self, position: Any) -> None:
-        raise InputError(f"{self._source!r} gives each message once, and cannot be read from {position!r:.80}")
 
     def location(self, mark: Any) -> str:
         return f"{self._source!r}, message {mark}"

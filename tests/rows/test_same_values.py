@@ -26,7 +26,7 @@ from drift.columns.schema_rows import SchemaRows
 from drift.columns.values import at_once, of_text
 from drift.sources.base import as_rows
 from drift.sources.json_rows import RowValues
-from drift.sources.polled import Fetched, PolledSource, decoder
+from drift.sources.polled import Fetched, PolledSource, Poller, decoder
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 
@@ -178,7 +178,7 @@ def of_reader(source: Any, schema: dict[str, Any] | None = None, items_max: int 
     return found
 
 
-class Messages:
+class Messages(Poller):
     """A poller of messages; see `drift.sources.polled.Poller`."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
@@ -188,16 +188,8 @@ class Messages:
         values, self._values = self._values[:items_max], self._values[items_max:]
         return Fetched(values, values) if values else None
 
-    def behind(self, marks: Sequence[Any]) -> None: ...
-
-    def position(self) -> None: ...
-
-    def seek(self, position: Any) -> None: ...
-
     def location(self, mark: Any) -> str:
         return "a message"
-
-    def close(self) -> None: ...
 
 
 def messages(lines: Sequence[str], kind: Any = None) -> PolledSource:

@@ -23,7 +23,6 @@ from sourced import drained, temporary
 from drift import InputError, sources
 from drift.sources import Source
 from drift.sources.arguments import as_source
-from drift.sources.base import Positioned
 from drift.sources.known import Known
 
 
@@ -31,7 +30,6 @@ def check(make: Callable[[], Source], items_max: int = 3, every: int = 1) -> Non
     """From each position of an unbroken reading the rest comes, with the same error; positions are plain and small."""
     whole, error = drained(make(), 1000)
     reader = make().open()
-    assert isinstance(reader, Positioned)
     received: list[Any] = []
     positions: list[tuple[int, str]] = []
     while True:
