@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from drift.places import Stat, Storage
 from drift.sinks.contents import file_hash
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _UNFINISHED, _MAKING = ".unfinished-", ".making-"
 _NONE = "__HIVE_DEFAULT_PARTITION__"  # the name for a value that is missing
+_LETTERS = re.compile("(?:%[89A-F][0-9A-F])+")  # beyond ASCII, escaped
 _PARTITIONS_MAX = 10_000  # of one part
 _OPEN_FILES = 16  # at a time: the rows are sorted by their partitions
 _GROUP_ROWS = 1 << 20
@@ -118,7 +120,8 @@ class Parts:
                 return {name: found}
             self._split(table, made)
             files = {
-                (file.relative_to(made).parent / name).as_posix(): file for file in sorted(made.rglob("*.parquet"))
+                _in_own_letters((file.relative_to(made).parent / name).as_posix()): file
+                for file in sorted(made.rglob("*.parquet"))
             }
             written = {named: _size_and_hash(files[named]) for named in in_order(files)}
             (marker := Path(folder, "marker")).touch()
@@ -203,6 +206,14 @@ def _size_and_hash(path: Path) -> tuple[int, str]:
         return path.stat().st_size, file_hash(file)
 
 
+def _in_own_letters(folder: str) -> str:
+    """The name of a folder, in which PyArrow has escaped the bytes of letters beyond ASCII, with these as they are.
+
+    Why: Spark, which escapes no letters, takes each escaped byte for a letter of its own.
+    """
+    return _LETTERS.sub(lambda found: unquote(found[0]), folder)
+
+
 def in_order(names: Iterable[str]) -> list[str]:
     """Files in the order of their positions, those of one part in that of their partitions."""
     return sorted(names, key=lambda name: (file_name(name), name))
@@ -223,7 +234,7 @@ def check_columns(by: str | Sequence[str] | None) -> list[str]:
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise SettingsError(f"partition_by={by!r:.80} is no list of names that differ")
     for name in names:
-        if name in OF_ITEMS or not {"/", "=", "\0"}.isdisjoint(name) or name[0] in "._":
+        if name in OF_ITEMS or not {"/", "=", "\0"}.isdisjoint(name) or name[0] in "._" or unquote(name) != name:
             raise SettingsError(
                 f"partition_by has {name!r}, by which no folder can be named: it is the {name} of the item"
                 if name in OF_ITEMS

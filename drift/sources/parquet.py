@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from urllib.parse import unquote
 
 import xxhash
 
@@ -111,16 +112,27 @@ class _Folders(NamedTuple):
         import pyarrow.dataset as ds
 
         inside = path[len(self.root) :] if self.root else path
-        folders = [part for part in inside.split("/")[:-1] if part.partition("=")[0] != part and part[0] != "="]
-        names = [part.partition("=")[0] for part in folders]
+        named = [part.split("=", 1) for part in inside.split("/")[:-1] if "=" in part[1:] and part[0] != "="]
+        names = [unquote(name) for name, _ in named]
         if unknown := [name for name in self.types if name not in names]:
             raise InputError(f"{path} is in no folder {unknown[0]}=VALUE, for which hive has a type; check the path")
-        schema = pa.schema([(name, self.types.get(name, pa.string())) for name in names])
+        kinds = [self.types.get(name, pa.string()) for name in names]
+        # by numbers: Arrow decodes the names of folders, and then finds no column of the name that is there
+        schema = pa.schema([(str(at), _as_text(kind)) for at, kind in enumerate(kinds)])
+        folder = "/".join(f"{at}={value}" for at, (_, value) in enumerate(named))
         try:
-            found = ds.get_partition_keys(ds.partitioning(schema, flavor="hive").parse("/".join(folders) + "/"))
-            return {field.name: pa.scalar(found.get(field.name), field.type) for field in schema}
+            found = ds.get_partition_keys(ds.partitioning(schema, flavor="hive").parse(f"{folder}/"))
+            values = [pa.scalar(found.get(field.name), field.type) for field in schema]
+            return {name: value.cast(kind) for name, value, kind in zip(names, values, kinds)}
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise InputError(f"{path}: its folders are not of the types that hive has: {error}") from None
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    """The type in which the value of a folder is read: that of its column, or text, of which Arrow makes a decimal."""
+    import pyarrow as pa
+
+    return pa.string() if pa.types.is_decimal(kind) else kind
 
 
 class ParquetSource(OwnSource):

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import deltalake
 import duckdb
 import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -297,3 +299,34 @@ def test_others_read_what_drift_writes_into_iceberg_with_the_same_values(
 def test_spark_reads_what_drift_writes_with_the_same_values(tmp_path: Path, spark: Any) -> None:
     rows = written(tmp_path, [name for name in WRITTEN if name != "hour"], sinks.parquet)  # Spark has no times
     same(spark.read.parquet(str(tmp_path)).orderBy("position").toArrow().to_pylist(), rows)
+
+
+#: Texts by which rows are partitioned.
+PARTITIONED = ["\u00e9", "\u65e5\u672c", "\U0001f600", "a b", "a:b", "a%b", "%C3%A9", "x/y=z", "+", "\n", None]
+
+
+def partitioned(folder: Path) -> list[dict[str, Any]]:
+    rows = [{"n": n, "k": k} for n, k in enumerate(PARTITIONED)]
+    graph = drift.Graph("partitioned")
+    graph.source("rows").sink("out")
+    for _ in range(2):  # the second finds all of it there
+        drift.run(graph, {"rows": rows}, sinks={"out": sinks.parquet(folder, partition_by="k")}).finish()
+    return rows
+
+
+def test_others_read_the_texts_by_which_drift_partitions(tmp_path: Path) -> None:
+    rows = partitioned(tmp_path)
+    by_arrow = pq.read_table(tmp_path, partitioning=ds.partitioning(pa.schema([("k", pa.string())]), flavor="hive"))
+    same(by_arrow.sort_by("n").to_pylist(), rows)
+    same(pl.read_parquet(tmp_path / "**/*.parquet", hive_partitioning=True).sort("n").to_dicts(), rows)
+    files = f"read_parquet('{tmp_path}/**/*.parquet', hive_partitioning = true)"
+    same([dict(zip("nk", row)) for row in duckdb.sql(f"SELECT n, k FROM {files} ORDER BY n").fetchall()], rows)
+    graph = drift.Graph("partitioned")
+    graph.source("rows").sink("out")
+    source = sources.parquet(tmp_path, hive=True, columns=["n", "k"])
+    same(sorted((item.payload for item in drift.run(graph, {"rows": source})), key=lambda row: row["n"]), rows)
+
+
+def test_spark_reads_the_texts_by_which_drift_partitions(tmp_path: Path, spark: Any) -> None:
+    rows = partitioned(tmp_path)
+    same(spark.read.parquet(str(tmp_path)).orderBy("n").toArrow().to_pylist(), rows)

@@ -192,7 +192,8 @@ def test_a_value_by_which_no_folder_can_be_named_is_refused(tmp_path: Path, valu
 
 
 def test_partitions_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    for wrong, says in (("time", "it is the time of the item"), ("a/b", "another name"), (["a", "a"], "differ")):
+    wrong_names = ("time", "it is the time of the item"), ("a/b", "another name"), ("a%3Db", "another name")
+    for wrong, says in (*wrong_names, (["a", "a"], "differ")):
         with pytest.raises(SettingsError, match=says):
             sinks.parquet(tmp_path, partition_by=wrong)
     for wrong in ({"part_bytes": "2 parsecs"}, {"part_bytes": 0}, {"part_every": "often"}, {"part_every": 0}):
@@ -497,6 +498,21 @@ def test_partitions_are_read_back_as_fields(tmp_path: Path) -> None:
         drained(sources.parquet(folder, hive={"day": pa.int64()}))
     with pytest.raises(drift.InputError, match="is in no folder week=VALUE"):
         drained(sources.parquet(folder, hive={"week": pa.int64()}))
+
+
+def test_names_and_numbers_of_the_folders_of_spark_are_read(tmp_path: Path) -> None:
+    for name, value in (("a%3Ab", "1.50"), ("a%3Ab", "__HIVE_DEFAULT_PARTITION__"), ("a%3Ab", "-3.00")):
+        folder = tmp_path / f"{name}={value}" / "50%25=\u00e9 %25C3%3D"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1]}), folder / "part.parquet")
+    decimals = drained(sources.parquet(tmp_path, hive={"a:b": pa.decimal128(10, 2)}))
+    assert [repr(row["a:b"]) for row in decimals] == ["Decimal('-3.00')", "Decimal('1.50')", "None"]
+    texts = drained(sources.parquet(tmp_path, hive=True))
+    assert texts[0] == {"n": 1, "a:b": "-3.00", "50%": "\u00e9 %C3="}
+    assert [row["a:b"] for row in texts] == ["-3.00", "1.50", None]
+    for kind in (pa.decimal128(3, 0), pa.int64()):
+        with pytest.raises(drift.InputError, match="folders are not of the types that hive has"):
+            drained(sources.parquet(tmp_path, hive={"a:b": kind}))
 
 
 @pytest.mark.parametrize("size", [1, 1000])
