@@ -147,13 +147,6 @@ def count_of(pair: tuple[Any, dict[str, Any]]) -> int:
     return pair[1]["n"]  # type: ignore[no-any-return]
 
 
-def test_many_payloads_of_one_key_are_collected_in_no_more_than_a_multiple_of_the_time_of_few() -> None:
-    graph = flows.flow(lambda stream: stream.at_end(drift.agg.collect()), "in")
-    number = 50_000
-    assert drift.run(graph, {"in": range(number)}).finish().digest
-    assert [item.payload for item in drift.run(graph, {"in": range(number)})] == [tuple(range(number))]
-
-
 @given(timed(), st.booleans(), st.integers(1, 12))
 @settings(max_examples=8)
 def test_an_end_in_two_steps_gives_what_one_step_gives(items: list[flows.Timed], keyed: bool, parts: int) -> None:
