@@ -122,6 +122,8 @@ _LONG = (
     "tests/engines/test_outside_law.py",
     "tests/calls/test_calls_simulated.py",
     "tests/command/test_web.py",
+    "tests/command/test_stored_runs.py",
+    "tests/command/test_plots.py",
     "tests/engines/test_segments.py",
     "tests/rows/test_rows_undone.py",
     "tests/rows/test_joined_rows.py",

@@ -46,12 +46,12 @@ TESTS = {
 #: The same of packages whose minor versions between are not run.
 ENDS = {
     "s3fs": ["tests/sources/test_cloud.py"],
-    "starlette": ["tests/command/test_web.py"],
-    "uvicorn": ["tests/command/test_web.py"],
+    "starlette": ["tests/command/test_web.py", "tests/command/test_stored_runs.py"],
+    "uvicorn": ["tests/command/test_web.py", "tests/command/test_stored_runs.py"],
     "prometheus-client": ["tests/command/test_web.py"],
     "opentelemetry-api": ["tests/command/test_web.py", "-k", "span or counters"],
-    "matplotlib": ["tests/command/test_web.py", "-k", "plot"],
-    "pygraphviz": ["tests/command/test_show.py", "tests/command/test_web.py"],
+    "matplotlib": ["tests/command/test_plots.py", "-k", "plot"],
+    "pygraphviz": ["tests/command/test_show.py", "tests/command/test_web.py", "tests/command/test_stored_runs.py"],
     "resvg-py": ["tests/command/test_show.py"],
     "cryptography": ["tests/records/test_records_troubles.py", "tests/records/test_records_cli.py", "-k", "sign"],
 }
