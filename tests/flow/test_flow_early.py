@@ -148,7 +148,7 @@ def until_enough(kind: str, items: list[flows.Timed]) -> list[tuple[int, Any]]:
 
 @pytest.mark.parametrize("kind", EARLY_KINDS)
 @given(timed(), st.integers(0, 4))
-@settings(max_examples=12)
+@settings(max_examples=25)
 def test_a_window_ends_with_the_item_with_which_its_result_is_enough(
     kind: str, items: list[flows.Timed], every: int
 ) -> None:
