@@ -199,7 +199,12 @@ class Kafka:
         text = ctypes.create_string_buffer(512)
         config = library.rd_kafka_conf_new()
         library.rd_kafka_conf_set(config, b"log_level", b"0", text, len(text))
-        self._cluster = library.rd_kafka_mock_cluster_new(library.rd_kafka_new(0, config, text, len(text)), 1)
+        client = library.rd_kafka_new(0, config, text, len(text))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._cluster = library.rd_kafka_mock_cluster_new(client, 1)  # whose thread a signal would end
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.servers = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
         self._holder = Producer({"bootstrap.servers": self.servers, "log_level": 0})
 
