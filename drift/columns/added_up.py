@@ -20,7 +20,7 @@ import polars as pl
 from drift.columns.aggregates import Array, InColumns, Kind, codes_of, numbers_in
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
-from drift.columns.rows import Frame, Tabular
+from drift.columns.rows import Frame, Tabular, unpacked_frame
 from drift.columns.times import Times, are_dates
 from drift.operators import OpensWindows
 from drift_graph.canonical import hash64_each
@@ -74,8 +74,8 @@ class Parts(Tabular):
         return _unpacked, (self.packed(),)
 
 
-def _unpacked(data: bytes) -> Parts:
-    return Parts(pl.read_ipc_stream(data))
+def _unpacked(packed: Any) -> Parts:
+    return Parts(unpacked_frame(packed))
 
 
 _KEY = "key "

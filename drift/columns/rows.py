@@ -131,10 +131,9 @@ class Tabular(Rows):
             return None
         return self._of(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
 
-    def packed(self) -> bytes:
-        written = io.BytesIO()
-        self.frame.write_ipc_stream(written, compression="uncompressed")
-        return written.getvalue()
+    def packed(self) -> pa.RecordBatch | bytes:
+        """The columns for another process of the run, see `unpacked_frame`."""
+        return packed_frame(self.frame)
 
     def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
         if kernel is None:
@@ -271,9 +270,7 @@ class Frame(Tabular):
     def batch(self) -> pa.RecordBatch:
         """The rows to Arrow, in the memory where they are."""
         if self._batch is None:
-            table = self.frame.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
-            batches = table.to_batches()
-            self._batch = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+            self._batch = _one_batch(self.frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
         return self._batch
 
     def with_columns(self, columns: Sequence[pl.Series]) -> Self:
@@ -332,9 +329,31 @@ def arrow_columns(frame: pl.DataFrame) -> list[pa.Array]:
     ]
 
 
-def unpacked(data: bytes) -> Frame:
-    """The inverse of `Frame.packed`; the columns are read where they are."""
-    return Frame(pl.read_ipc_stream(data))
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def packed_frame(frame: pl.DataFrame) -> pa.RecordBatch | bytes:
+    """The columns for another process of the run: of Arrow, whose memory a pickle may leave where it is."""
+    try:
+        return _one_batch(frame.to_arrow(compat_level=_AS_VIEWS))
+    except pa.ArrowException:  # it has no integers of 128 bits
+        written = io.BytesIO()
+        frame.write_ipc_stream(written, compression="uncompressed")
+        return written.getvalue()
+
+
+def unpacked_frame(packed: pa.RecordBatch | bytes) -> pl.DataFrame:
+    """The inverse of `packed_frame`; the columns are read where they are."""
+    if isinstance(packed, bytes):
+        return pl.read_ipc_stream(packed)
+    return pl.DataFrame(pl.from_arrow(packed))
+
+
+def unpacked(packed: pa.RecordBatch | bytes) -> Frame:
+    """The inverse of `Frame.packed`."""
+    return Frame(unpacked_frame(packed))
 
 
 def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch, *, has_texts: bool = False) -> Frame:

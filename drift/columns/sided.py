@@ -16,7 +16,7 @@ import polars as pl
 
 from drift.columns.aggregates import Array
 from drift.columns.forms import pieces_of_rows, pieces_of_values
-from drift.columns.rows import Frame, Tabular, arrow_columns
+from drift.columns.rows import Frame, Tabular, arrow_columns, unpacked_frame
 from drift_graph.canonical import canonical_each, stored_each
 from drift_graph.payloads import Rows
 
@@ -147,12 +147,12 @@ class SideRows(Rows):
         return _sides_unpacked, (self.sides.tobytes(), *sides)
 
 
-def _sides_unpacked(sides: bytes, *packed: tuple[Key, bytes] | None) -> SideRows:
+def _sides_unpacked(sides: bytes, *packed: tuple[Key, Any] | None) -> SideRows:
     of = np.frombuffer(sides, np.uint8)
     places = np.empty(len(of), np.int64)
     frames: list[pl.DataFrame | None] = []
     for side, each in enumerate(packed):
-        frames.append(None if each is None else pl.read_ipc_stream(each[1]))
+        frames.append(None if each is None else unpacked_frame(each[1]))
         own = of == side
         places[own] = np.arange(np.count_nonzero(own))
     keys = [None if each is None else each[0] for each in packed]
@@ -230,8 +230,8 @@ class PairRows(Tabular):
         return _unpacked, (self.packed(), *self._names)
 
 
-def _unpacked(data: bytes, left: tuple[str, ...], right: tuple[str, ...], is_outer: bool) -> PairRows:
-    return PairRows(pl.read_ipc_stream(data), left, right, is_outer)
+def _unpacked(packed: Any, left: tuple[str, ...], right: tuple[str, ...], is_outer: bool) -> PairRows:
+    return PairRows(unpacked_frame(packed), left, right, is_outer)
 
 
 def pairs_of(left: pl.DataFrame, right: pl.DataFrame, are_there: Array | None = None) -> PairRows:

@@ -18,7 +18,7 @@ import polars as pl
 from drift.columns.aggregates import Array, InColumns
 from drift.columns.forms import pieces_of_rows, pieces_of_structs, pieces_of_tuples
 from drift.columns.groups import Keys, columns_of_keys, results_of
-from drift.columns.rows import Frame, Tabular, arrow_columns
+from drift.columns.rows import Frame, Tabular, arrow_columns, unpacked_frame
 from drift_graph.payloads import AtMostOne
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class WindowRows(Tabular):
         return _unpacked, (self.packed(), self._kind, self._keys, self._names)
 
 
-def _unpacked(data: bytes, kind: Callable[..., Any], keys: int, names: tuple[str, ...] | None) -> WindowRows:
-    return WindowRows(pl.read_ipc_stream(data), kind, keys, names)
+def _unpacked(packed: Any, kind: Callable[..., Any], keys: int, names: tuple[str, ...] | None) -> WindowRows:
+    return WindowRows(unpacked_frame(packed), kind, keys, names)
 
 
 def window_rows(

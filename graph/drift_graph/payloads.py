@@ -122,10 +122,6 @@ class Rows:
         """These rows and then all others; None if their columns differ."""
         raise NotImplementedError
 
-    def packed(self) -> bytes:
-        """The columns as bytes, for other processes of the run."""
-        raise NotImplementedError
-
     def field(self, name: str) -> list[Any] | None:
         """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
         raise NotImplementedError

@@ -20,6 +20,8 @@ from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 import zmq
 from hypothesis import given, settings
@@ -28,6 +30,7 @@ from waiting import HANG_S, wait_until
 from zmq.utils.monitor import recv_monitor_message
 
 import drift
+from drift.columns.rows import Frame
 from drift.engines.zeromq.child import EngineChild
 from drift.engines.zeromq.control import STOP, SignOfLife
 from drift.engines.zeromq.engine import ZeromqEngine
@@ -611,6 +614,25 @@ def test_the_wire_refuses_every_changed_frame(message: Any, data: st.DataObject)
         Codec(1, 2).decode(bytes(frame))
     with pytest.raises(Refused):
         Codec(1, 2).decode(bytes(Codec(3, 2).encode(message)[: data.draw(st.integers(0, len(frame) - 1))]))
+
+
+def test_columns_are_read_where_they_are_in_a_frame_and_what_may_change_is_copied() -> None:
+    rows: Any = Frame(pl.DataFrame({"text": ["a", "long enough to be beside its view", None], "of": [1, 2, 3]}))
+    columns = Columns(Metas([b"a", b"b", b"c"]), rows, None)
+    arrays: list[Any] = [np.arange(3), np.arange(3)]
+    arrays[1].flags.writeable = False
+    frame = Codec(3, 2).encode(Batch(b"x", 1, [("rows", columns), ("arrays", Columns(Metas([b"a"]), arrays, None))]))
+    decoded: Any = Codec(1, 2).decode(frame)
+    (_, found), (_, of_arrays) = decoded.parts
+    assert found == columns and [each.tolist() for each in of_arrays.payloads] == [[0, 1, 2]] * 2
+    assert [each.flags.writeable for each in of_arrays.payloads] == [True, False]
+
+    start = np.frombuffer(frame, np.uint8).ctypes.data
+    places = [
+        found.payloads.frame.get_column("of").to_numpy().ctypes.data - start,
+        of_arrays.payloads[1].ctypes.data - start,
+    ]
+    assert all(0 < place < len(frame) and not (start + place) % 8 for place in places)
 
 
 @given(st.binary())

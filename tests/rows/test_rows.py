@@ -364,6 +364,8 @@ def test_rows_travel_to_workers_and_back_as_columns(tmp_path: Path) -> None:
     frame = pl.DataFrame(many_rows(), schema=SCHEMA).with_columns(
         kind=pl.Series(["x", "y", None] * 1000, dtype=pl.Enum(["x", "y"])), parts=pl.concat_list("at", "at")
     )
+    wide = Frame(frame.with_columns(pl.col("at").cast(pl.Int128)))
+    assert pickle.loads(pickle.dumps(wide)).frame.equals(wide.frame)
     some = Frame(frame)[7:2900]
     metas = Metas([bytes([0, at >> 8, at & 0xFF]) for at in range(len(some))])
     back = pickle.loads(pickle.dumps(Columns(metas, some, None), 5))

@@ -144,13 +144,13 @@ class Inbox:
         """The messages that have arrived, at most `frames_max`."""
         for _ in range(frames_max):
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
             try:
                 if len(frames) != 1:
                     raise Refused(f"a message of {len(frames)} frames")
-                message = self._codec.decode(frames[0])
+                message = self._codec.decode(frames[0].buffer)
             except Outdated:
                 continue
             except Refused as refused:
