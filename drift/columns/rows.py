@@ -10,7 +10,7 @@ the two for every type.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from drift.arrow import check_values, common_column, payloads_of
-from drift.columns.forms import forms_of_rows, pieces_of_rows
+from drift.columns.forms import forms_of_rows, pieces_of_rows, pieces_of_tuples
 from drift.columns.gathered import Gathered, joined
 from drift.columns.times import TimedRows, Times, times_of_column
 from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _AS_VIEWS, _TEXTS = pl.CompatLevel.newest(), (pl.String, pl.Binary)  # short texts are in the views, and not copied
 _NOT_MADE = pl.DataFrame()
+_KEY_TYPES = (pl.String, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 #: Of one type in Polars, so that no common one has to be made of them before.
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
@@ -241,10 +242,7 @@ class Frame(Tabular):
         return Gathered([self._frame], np.arange(len(self))) if gathered is None else gathered
 
     def chosen(self, wanted: Sequence[int]) -> Self:
-        gathered = self._gathered
-        if gathered is None:
-            return super().chosen(wanted)
-        return self._of(gathered.at(np.frombuffer(bytes(wanted), np.bool_)).unless_few())
+        return self._of(self._where().at(np.frombuffer(bytes(wanted), np.bool_)).unless_few())
 
     def in_order(self, order: Sequence[int]) -> Self:
         gathered, places = self._gathered, np.asarray(order, np.int64)
@@ -282,11 +280,12 @@ class Frame(Tabular):
         at = batch.schema.get_field_index(name)
         return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
 
-    def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
-        from drift.columns.aggregates import codes_of  # which is about these rows
-
-        found = codes_of(self, key)
-        return None if found is None else bytes(np.array(number(found[1]), np.uint8)[found[0]])
+    def remainders(self, key: Sequence[str], count: int) -> bytes | None:
+        if kernel is None or any(self.schema.get(name) not in _KEY_TYPES for name in key):
+            return None
+        columns = [each.rechunk() for each in map(self._column, key)]
+        pieces = pieces_of_tuples(arrow_columns(columns))
+        return forms_of_rows(pieces, len(self), True).remainders(0, len(self), count)
 
     def has_nulls(self, names: Sequence[str]) -> bool:
         """Whether one of these fields has a null, or there is no such field."""
@@ -315,17 +314,16 @@ class Frame(Tabular):
     def _pieces(self, in_order: bool) -> list[Piece]:
         if self._batch is not None or not in_order:
             return pieces_of_rows(self.batch.schema.names, self.batch.columns, len(self), in_order)
-        return pieces_of_rows(self.frame.columns, arrow_columns(self.frame), len(self), in_order)
+        return pieces_of_rows(self.frame.columns, arrow_columns(self.frame.get_columns()), len(self), in_order)
 
     def __reduce__(self) -> Any:
         return unpacked, (self.packed(),)
 
 
-def arrow_columns(frame: pl.DataFrame) -> list[pa.Array]:
-    """The columns as arrays of Arrow, for their forms."""
+def arrow_columns(columns: Iterable[pl.Series]) -> list[pa.Array]:
+    """Columns as arrays of Arrow, for their forms."""
     return [
-        each.to_arrow(compat_level=_AS_VIEWS if each.dtype in _TEXTS else pl.CompatLevel.oldest())
-        for each in frame.get_columns()
+        each.to_arrow(compat_level=_AS_VIEWS if each.dtype in _TEXTS else pl.CompatLevel.oldest()) for each in columns
     ]
 
 

@@ -130,13 +130,13 @@ class SideRows(Rows):
     def forms(self, *, stored: bool = False) -> list[bytes]:
         return stored_each(self.values) if stored else canonical_each(self.values)
 
-    def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
+    def remainders(self, key: Sequence[str], count: int) -> bytes | None:
         found = np.empty(len(self), np.uint8)
         for side, of_side in enumerate(self.keys):
             if of_side is None:
                 continue
             rows = self.rows_of(side)
-            numbers = rows.numbered(of_side.names, number) if len(rows) else b""
+            numbers = rows.remainders(of_side.names, count) if len(rows) else b""
             if numbers is None:
                 return None
             found[self.sides == side] = np.frombuffer(numbers, np.uint8)
@@ -221,7 +221,7 @@ class PairRows(Tabular):
     def _pieces(self, in_order: bool) -> list[Piece]:
         if self._is_outer and not self.frame.to_series(-1).all():
             return pieces_of_values(self.values)
-        columns, count, end = arrow_columns(self.frame), len(self), len(self.left)
+        columns, count, end = arrow_columns(self.frame.get_columns()), len(self), len(self.left)
         left = pieces_of_rows(self.left, columns[:end], count, in_order)
         right = pieces_of_rows(self.right, columns[end : end + len(self.right)], count, in_order)
         return [_PAIR, *left, *right]

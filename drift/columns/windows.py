@@ -69,7 +69,7 @@ class WindowRows(Tabular):
         return list(map(self._kind, of, starts, ends, values))
 
     def _pieces(self, in_order: bool) -> list[Piece]:
-        columns = arrow_columns(self.frame)
+        columns = arrow_columns(self.frame.get_columns())
         keys, bounds, values = columns[: self._keys], columns[self._keys : self._keys + 2], columns[self._keys + 2 :]
         value = pieces_of_tuples(values)
         if self._names is not None:

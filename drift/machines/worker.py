@@ -81,7 +81,7 @@ class Router:
         if not columns.metas:
             return iter(())
         owners = self.owners(identities)
-        return _shares(columns, list(map(owners.__getitem__, places.tolist())))
+        return _shares(columns, list(map(owners.__getitem__, places.tolist())), self._partitioner.workers)
 
     def route(self, ports: Ports) -> dict[int, list[Part]]:
         """Parts by worker, and for the barrier."""
@@ -97,7 +97,7 @@ class Router:
                 if owners is None:
                     columns, keys = keyed(group, rank, columns, ports, sampler)
                     owners = self._partitioner.owners(keys)
-                for worker, share in _shares(columns, owners):
+                for worker, share in _shares(columns, owners, self._partitioner.workers):
                     sends.setdefault(worker, []).append((name, share))
         for name, batches in ports.items():  # after the groupings: a key that raises adds to FAILURES
             if name not in self._groups:
@@ -105,13 +105,13 @@ class Router:
         return sends
 
     def _owners_of_rows(self, group: Group, payloads: Any) -> Sequence[int] | None:
-        """The worker of each row, found once for each different key; None if they are to be found one by one."""
+        """The worker of each row; None if they are to be found one by one."""
         if self._partitioner.workers > _WORKERS_MAX or not are_rows(payloads):
             return None
         names = field_of(group.key, "paths")
         if names is None and payloads.has_fields:
             return None
-        return payloads.numbered(names or (), self._partitioner.owners)
+        return payloads.remainders(names or (), self._partitioner.workers)
 
 
 def gathered(parts: list[Part]) -> list[Part]:
@@ -128,16 +128,13 @@ def gathered(parts: list[Part]) -> list[Part]:
     return separate + [(name, joined(each)) for name, each in batches.items()]
 
 
-def _shares(columns: Columns, owners: Sequence[int]) -> Iterator[tuple[int, Columns]]:
+def _shares(columns: Columns, owners: Sequence[int], workers: int) -> Iterator[tuple[int, Columns]]:
     """Each worker with the items of a batch that it owns."""
-    workers = sorted(set(owners))
-    if len(workers) == 1:
-        yield workers[0], columns
-        return
-    in_bytes = bytes(owners) if max(workers, default=0) < _WORKERS_MAX else None
-    for worker in workers:
+    in_bytes = bytes(owners) if workers <= _WORKERS_MAX else None
+    for worker in range(workers) if in_bytes is not None else sorted(set(owners)):
         chosen = in_bytes.translate(_ones[worker]) if in_bytes is not None else bytes(map(worker.__eq__, owners))
-        yield worker, columns.chosen(chosen)
+        if 1 in chosen:
+            yield worker, columns.chosen(chosen) if 0 in chosen else columns
 
 
 def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:

@@ -126,13 +126,14 @@ class Rows:
         """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
         raise NotImplementedError
 
-    def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
-        """A number for each row, a byte, by its key; None where keys are not known in columns.
+    def remainders(self, key: Sequence[str], count: int) -> bytes | None:
+        """For each row the remainder of the xxh64 of its key's canonical bytes, a byte; None where keys are in no
+        columns.
 
         Args:
             key: names of the fields; of one the key is its value, of several a tuple, of none None. Values that have no
                 fields know their keys.
-            number: gives the numbers of different keys, which are their own identities.
+            count: 1 to 256.
         """
         return None
 

@@ -31,6 +31,7 @@ cdef enum:
     VIEW_MAX = 12  # bytes of a text that is in its view
     NESTED_MAX = 8
     PIECE_MAX = 16  # bytes of a short piece
+    HASHED_ROWS = 64  # rows whose forms are hashed together
     PIECE_ROOM = 64  # for a short piece with what comes before it, and what is written behind both
     DAY_S = 86400
     FIRST_DAY = 719162  # days from 0001-01-01 to 1970-01-01
@@ -449,18 +450,59 @@ cdef class RowForms:
             found.append(out_taken(&self.coder.out))
         return found
 
+    cdef Py_ssize_t put_hashes(self, Py_ssize_t start, Py_ssize_t end, uint64_t *hashes) except -1:
+        """The xxh64 of some rows from `start` on, at most `HASHED_ROWS`: how many.
+
+        What was just written is not read again at once: a processor would wait for it.
+        """
+        cdef size_t ends[HASHED_ROWS]
+        cdef Py_ssize_t at, count = min(end - start, HASHED_ROWS)
+        cdef size_t before = 0
+        self.coder.out.size = 0
+        for at in range(count):
+            self.put_row(start + at)
+            ends[at] = self.coder.out.size
+        for at in range(count):
+            hashes[at] = drift_xxh64(self.coder.out.data + before, ends[at] - before)
+            before = ends[at]
+        return count
+
     def hashes(self, Py_ssize_t start, Py_ssize_t end):
         """The xxh64 of each, eight bytes big-endian, joined."""
-        cdef Buffer found = Buffer()
-        cdef Py_ssize_t row
+        cdef uint64_t hashes[HASHED_ROWS]
+        cdef bytes found
+        cdef uint8_t *write
+        cdef Py_ssize_t at, count
         self.check(start, end)
-        out_need(&found.out, 8 * <size_t>(end - start))
-        for row in range(start, end):
-            self.coder.out.size = 0
-            self.put_row(row)
-            out_need(&found.out, 8)
-            out_word(&found.out, drift_xxh64(self.coder.out.data, self.coder.out.size), 8)
-        return out_taken(&found.out)
+        found = PyBytes_FromStringAndSize(NULL, 8 * (end - start))
+        write = <uint8_t *>PyBytes_AS_STRING(found)
+        while start < end:
+            count = self.put_hashes(start, end, hashes)
+            for at in range(count):
+                put_be64(write + 8 * at, hashes[at])
+            write += 8 * count
+            start += count
+        return found
+
+
+    def remainders(self, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count):
+        """The remainder of the xxh64 of each by `count`, which is 1 to 256; a byte each."""
+        cdef uint64_t hashes[HASHED_ROWS]
+        cdef bytes found
+        cdef uint8_t *write
+        cdef Py_ssize_t at, rows
+        self.check(start, end)
+        if not 1 <= count <= 256:
+            raise ValueError(f"a remainder by {count} is no byte")
+        found = PyBytes_FromStringAndSize(NULL, end - start)
+        write = <uint8_t *>PyBytes_AS_STRING(found)
+        while start < end:
+            rows = self.put_hashes(start, end, hashes)
+            for at in range(rows):
+                write[at] = <uint8_t>(hashes[at] % <uint64_t>count)
+            write += rows
+            start += rows
+        return found
 
 
 def joined_in_turn(list parts not None, bytes owners not None):

@@ -669,25 +669,30 @@ cdef class Metas:
 
     def chosen(self, const uint8_t[::1] wanted):
         cdef Py_ssize_t at, size, total = 0, count = 0
+        cdef int64_t *places
         cdef _Rows rows, old = self.rows
         if wanted.shape[0] != old.count:
             raise ValueError(f"there are {old.count} metas, and {wanted.shape[0]} were asked about")
-        for at in range(old.count):
-            if wanted[at]:
-                count += 1
-                total += old.size(at)
-        if count == old.count:
-            return self
-        rows = _rows(count, old.width, total)
-        count = total = 0
-        for at in range(old.count):
-            if wanted[at]:
-                size = old.size(at)
-                _copy(rows.data + total, old.row(at), size)
+        places = <int64_t *>PyMem_Malloc(max(old.count, 1) * sizeof(int64_t))
+        if places == NULL:
+            raise MemoryError
+        try:
+            for at in range(old.count):  # without a branch, since nobody can guess which are wanted
+                places[count] = at
+                total += old.size(at) if wanted[at] else 0
+                count += wanted[at] != 0
+            if count == old.count:
+                return self
+            rows = _rows(count, old.width, total)
+            total = 0
+            for at in range(count):
+                size = old.size(places[at])
+                _copy(rows.data + total, old.row(places[at]), size)
                 total += size
                 if rows.ends != NULL:
-                    rows.ends[count] = total
-                count += 1
+                    rows.ends[at] = total
+        finally:
+            PyMem_Free(places)
         _with_one_width(rows)
         return _metas(rows, self.tail, self.known if self.known > 0 else _UNKNOWN)
 
@@ -974,7 +979,8 @@ cdef class Metas:
         cdef uint8_t *write
         if rows.count:
             shared = rows.size(0)
-            for at in range(1, rows.count):
+            at = max(rows.count - 1, 1) if self.known > 0 and rows.width >= 0 else 1  # between two are those between
+            for at in range(at, rows.count):
                 size = min(shared, rows.size(at))
                 longest = max(longest, rows.size(at))
                 shared = 0
@@ -1010,7 +1016,7 @@ cdef class Metas:
                 write += 1
         for at in range(rows.count):
             size = rows.size(at) - shared
-            memcpy(write, rows.row(at) + shared, size)
+            _copy(write, rows.row(at) + shared, size)
             write += size
         return made
 

@@ -40,8 +40,9 @@ from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Snapshot
 from drift_acker.ledger import Ledger, ack_of
-from drift_graph.item import Columns
+from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.payloads import are_rows
 
 #: Batches that may be in flight, for each worker and one more.
 _BATCHES_AHEAD_MAX = 2
@@ -269,6 +270,8 @@ class FeedNode(Node):
         sends: list[Send] = []
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
+            if are_rows(columns.payloads):  # where they are sorted before they are split, nobody looks for the least
+                columns = sorted_by_meta(columns)
             granule = granule_of([(name, columns)])
             for receiver, parts in self._route(name, columns).items():
                 batches.append(Batch(granule, self._ledger.checksum(), parts))
