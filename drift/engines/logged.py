@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import xxhash
+
 from drift.engines.entries import Entries
 from drift.guarantees import why_effect_differs, why_not_reread
 from drift.sources.base import Reader, Source
@@ -21,6 +23,7 @@ from drift_graph.errors import PayloadError
 from drift_graph.policies import TimePolicy
 
 _ITEMS, _HEARTBEAT, _END = range(3)
+_NAME_BYTES_MAX = 200  # of a folder, but for a hash behind it; disks take 255
 
 
 def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
@@ -55,7 +58,7 @@ class ArrivalLog(Entries):
     """
 
     def __init__(self, folder: Path, name: str, *, on_disk: bool = False) -> None:
-        super().__init__(folder / quote(name, safe=""), f"source {name!r}", on_disk=on_disk)
+        super().__init__(folder / _folder_of(name), f"source {name!r}", on_disk=on_disk)
 
     def items(self, payloads: list[Any], at_ms: int, reader: Any) -> tuple[list[Any], PayloadError | None]:
         """Write a batch, which may be empty; returns the payloads before the first that could not be written, and its
@@ -92,3 +95,11 @@ class ArrivalLog(Entries):
             else:
                 at_ms, reader, _, data = rest
                 yield Entry(number, self.payloads(data), at_ms, None, reader)
+
+
+def _folder_of(name: str) -> str:
+    """The name of the folder of a source, which no other source has, and any disk takes."""
+    quoted = quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
+    if len(quoted) <= _NAME_BYTES_MAX:
+        return quoted
+    return f"{quoted[:_NAME_BYTES_MAX]}~{xxhash.xxh3_128_hexdigest(name.encode())}"

@@ -304,3 +304,18 @@ def test_a_log_waits_for_the_disk_where_that_is_asked_for(
     drift.run(graph, {"n": source}, state=drift.Checkpoints(tmp_path, logs_on_disk=on_disk, every_s=1000)).finish()
     (log,) = (tmp_path / "inputs").rglob("*.log")
     assert (log.stat().st_ino in waited) == on_disk
+
+
+@pytest.mark.parametrize("names", [(".", ".."), ("\u65e5" * 90, "\u65e5" * 89), ("l" * 300, "l" * 200), ("a/b", "%2E")])
+def test_a_source_of_any_name_has_a_log_of_its_own(tmp_path: Path, names: tuple[str, str]) -> None:
+    graph = drift.Graph("names")
+    for name in names:
+        graph.source(name).sink(f"of {name}")
+    found = []
+    for some in (range(5), range(5, 10), range(0)):
+        inputs = {name: sources.live(iter(some)) for name in names}
+        run = drift.run(graph, inputs, state=tmp_path, complete=not some)
+        found += [(item.sink, item.payload) for item in run]
+    assert sorted(found) == sorted((f"of {name}", n) for name in names for n in range(10))
+    folders = [folder for folder in (tmp_path / "inputs").iterdir() if list(folder.glob("*.log"))]
+    assert len(folders) == 2 and not list(tmp_path.glob("*.log"))
