@@ -20,6 +20,7 @@ from drift.engines.whole import WholeSource
 from drift.guarantees import gives_once
 from drift.machines.nodes.intake import Fed
 from drift.sources.base import Reader, Source, as_reader, as_rows, warn_of_loss
+from drift.sources.ended import note_end
 from drift.state.settings import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
@@ -281,6 +282,8 @@ class SourceFeed(Feed):
                 self._seek(rank)
                 before = self._here(rank) if has_position else None
             payloads = self._readers[rank].read(items_max)
+            if payloads is None and not self.stopped:
+                note_end(getattr(self.sources[machine.name], "read_once", None))
         except DriftError as error:
             self.intake.inputs.fail(rank, error)
             return None

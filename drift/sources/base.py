@@ -164,9 +164,11 @@ class OwnSource:
     Attributes:
         with_schema: of a source of texts, makes the same source with a schema; None if it is none, or was told what
             else its payloads are.
+        read_once: what it reads, if that is given once and may have been given to another source too.
     """
 
     live = False
+    read_once: Any = None
     with_schema: Callable[[Mapping[str, Any]], Source] | None = None
     _diverts_as = ""
 

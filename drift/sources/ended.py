@@ -41,8 +41,8 @@ _lock = threading.Lock()
 
 
 def note_end(once: Any) -> None:
-    """Note that what can be read once was read to its end."""
-    if has_ended(once):
+    """Note that what can be read once, if anything, was read to its end."""
+    if once is None or has_ended(once):
         return
     within = _within(once)
     if len(within) == 1:

@@ -8,7 +8,6 @@ from typing import Any
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
-from drift.sources.ended import note_end
 from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
@@ -39,7 +38,6 @@ class IterableReader(Reader):
 
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._iterator = iter(payloads)
-        self._payloads = payloads
         self._repeatable = not isinstance(payloads, Iterator)
         self._returned = 0
         self._error: Exception | None = None
@@ -89,8 +87,6 @@ class IterableReader(Reader):
         self._returned += len(batch)
         if self._repeatable and batch:
             self._unmarked = batch
-        if not batch and items_max > 0 and not self._repeatable:
-            note_end(self._payloads)
         return batch or None
 
     def position(self) -> Any:

@@ -8,7 +8,10 @@ Why: each item comes with a mark, and the position is computed from the marks of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -16,13 +19,13 @@ from typing import Any, NamedTuple, Protocol
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import OwnSource, Positioned, Reader, Source, pass_on, warn_of_loss
 from drift.sources.json_values import NoJson, Texts, Values, why_none
-from drift.sources.wake import Buffered
+from drift.sources.wake import Wake
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.functions import warn
 from drift_graph.payloads import are_rows
 
 _WAIT_S = 0.2
-_BUFFER_BATCHES_MAX = 8
 FETCHED_MAX = 4096
 
 
@@ -36,6 +39,9 @@ class Fetched(NamedTuple):
     marks: Sequence[Any]
 
 
+_NOTHING = Fetched([], [])
+
+
 class Poller(Positioned):
     """Fetches for a reader, whose position is behind what that has returned; used by one thread at a time, except
     `behind` and `position`. A subclass has `fetch` and `location`.
@@ -43,14 +49,25 @@ class Poller(Positioned):
     Attributes:
         name: errors begin with it.
         to_do: about messages without a payload, if not what is done about those of others.
+        is_one_by_one: whether `fetches` gives payloads, and not messages.
+        buffered_max: when so many entries of `fetches` were taken by a live reader, and are not read, no more are.
+        close_max_s: how long the end of a live reader waits for a `fetch`; None: until it has returned.
     """
 
     name = ""
     to_do: str | None = None
+    is_one_by_one = False
+    buffered_max = 8
+    close_max_s: float | None = None
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         """The available messages, possibly none within the given time; None at the end."""
         raise NotImplementedError
+
+    def fetches(self) -> Iterator[Any]:
+        """All of them, for a live reader, as often as it may be asked to end."""
+        while (fetched := self.fetch(FETCHED_MAX, _WAIT_S)) is not None:
+            yield fetched if len(fetched.values) else _NOTHING
 
     def behind(self, marks: Sequence[Any]) -> None:
         """Items with these marks were returned."""
@@ -58,6 +75,10 @@ class Poller(Positioned):
     def location(self, mark: Any) -> str:
         """The location of a message, for errors."""
         raise NotImplementedError
+
+    def last(self) -> Fetched | None:
+        """What was received and not fetched, where no more is to be; called by the thread of a live reader."""
+        return None
 
 
 Decode = Callable[[Any], Any]
@@ -239,52 +260,107 @@ class FiniteReader(_Polled):
             raise self._error
 
 
-class LiveReader(Buffered, _Polled):
-    """Reads what comes, fetched by a thread of its own."""
+class LiveReader(_Polled):
+    """Reads what comes, fetched by a thread of its own, which starts with the first `read`: a reader can be told where
+    to begin, and one that is not read takes nothing.
+
+    Its descriptor is readable exactly while there is something to read: what was fetched, or the end.
+    """
 
     def __init__(self, poller: Poller, decode: Decode, diverts_as: str = "") -> None:
-        _Polled.__init__(self, poller, decode, diverts_as)
-        Buffered.__init__(self, "drift polled source")
-        self._behind_error: list[Fetched] = []
+        super().__init__(poller, decode, diverts_as)
+        self._close_max_s = poller.close_max_s
+        self._buffer: deque[Any] = deque()
+        self._changed = threading.Condition()
+        self._ended = False  # nothing more is fetched
+        self._failed = False  # what was read could not be decoded, so nothing behind it is read
+        self._closed = False
+        self._error: BaseException | None = None
+        self._wake = Wake()
+        self._thread = threading.Thread(target=self._fetch, name="drift live source", daemon=True)
 
-    def _fill(self) -> None:
-        while not self._closed and (fetched := self._poller.fetch(FETCHED_MAX, _WAIT_S)) is not None:
-            if fetched.values:
-                self._put(fetched, _BUFFER_BATCHES_MAX)
+    def _fetch(self) -> None:
+        poller = self._poller
+        try:
+            for fetched in poller.fetches():
+                if fetched is not _NOTHING:
+                    self._put(fetched)
+                if self._closed:
+                    break
+            if self._closed and (last := poller.last()) is not None:
+                self._put(last)
+        except BaseException as error:  # SystemExit too: were it lost here, the run would wait for ever
+            self._error = self._error or error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._wake.set()
+
+    def _put(self, fetched: Any) -> None:
+        """Add what was fetched, once there is room; also where no more is to be taken, since it was."""
+        with self._changed:
+            while len(self._buffer) >= self._poller.buffered_max and not self._closed:
+                self._changed.wait()
+            self._buffer.append(fetched)
+            self._wake.set()
 
     def read(self, items_max: int) -> list[Any] | None:
-        self._begin()
+        if self._thread.ident is None and not self._closed:
+            self._thread.start()
         with self._changed:
-            if not self._buffer:
-                if not self._ended:
-                    return []
-                self._raise_at_end()
+            if self._failed or (self._ended and not self._buffer):
+                self._wake.set(False)
+                if self._error is not None:
+                    raise self._error
                 return None
-            values, marks = self._buffer.popleft()
-            if len(values) > items_max:
-                self._buffer.appendleft(Fetched(values[items_max:], marks[items_max:]))
-                values, marks = values[:items_max], marks[:items_max]
-            self._after_taking()
+            if not self._buffer:
+                return []
+            values, marks = self._take(items_max)
         payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
         self._poller.behind(marks[: len(payloads)])
         if error is not None:
-            self._behind_error = [Fetched(values[len(payloads) + 1 :], marks[len(payloads) + 1 :]), *self._buffered()]
             with self._changed:
-                self._closed = self._ended = True
+                self._buffer.appendleft(Fetched(values[len(payloads) + 1 :], marks[len(payloads) + 1 :]))
+                self._closed = self._failed = True
                 self._error = error
-                self._after_taking()
+                self._wake.set()
+                self._changed.notify()
             if not payloads:
                 raise error
         return payloads
 
+    def _take(self, items_max: int) -> Fetched:
+        """At most so many items off the buffer, with the lock held."""
+        buffer = self._buffer
+        if self._poller.is_one_by_one:
+            values = [buffer.popleft() for _ in range(min(items_max, len(buffer)))]
+            marks: Sequence[Any] = range(len(values))
+        else:
+            values, marks = buffer.popleft()
+            if len(values) > items_max:
+                buffer.appendleft(Fetched(values[items_max:], marks[items_max:]))
+                values, marks = values[:items_max], marks[:items_max]
+        self._wake.set(bool(buffer) or self._ended)
+        self._changed.notify()
+        return Fetched(values, marks)
+
+    def filenos(self) -> Sequence[int]:
+        return (self._wake.fileno(),)
+
     def halt(self) -> bool:
-        self._halted()
+        with self._changed:
+            self._closed = True
+            self._ended = self._ended or self._thread.ident is None
+            self._changed.notify()
+        self._join()
         return True
 
     def left(self) -> list[Any]:
         """A message that cannot be decoded is told of, and is in no batch."""
         batches = []
-        for values, marks in [*self._behind_error, *self._buffered()]:
+        while self._buffer:
+            with self._changed:
+                values, marks = self._take(sys.maxsize)
             while len(values):
                 payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
                 batches.append(payloads)
@@ -293,7 +369,23 @@ class LiveReader(Buffered, _Polled):
                 values, marks = values[len(payloads) + 1 :], marks[len(payloads) + 1 :]
         return batches
 
+    def _join(self) -> bool:
+        """Wait for the thread, if it was started, as long as the poller says; returns whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(self._close_max_s)
+        if is_alive := self._thread.is_alive():
+            self._close_max_s = 0.0  # which was waited for
+        return not is_alive
+
     def close(self) -> None:
-        self._close()
-        self._joined()
-        self._poller.close()
+        with self._changed:
+            self._closed = True
+            self._wake.close()
+            self._changed.notify()
+        if not self._join():
+            warn(
+                "the iterable of a live source has not given its next item within close_max_s; its thread ends when it "
+                "does",
+                ResourceWarning,
+            )
+        super().close()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import OwnSource, Reader
-from drift.sources.ended import note_end
 from drift.sources.frames import Payload
 from drift.sources.polled import AsMade, Fetched, FiniteReader, Undecodable
 from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_lost
@@ -92,17 +91,11 @@ class TableSource(OwnSource):
         payload = resolved_payload(self._payload, self._kind, stream.schema)
         make = Maker(name, stream.schema.names, payload, self._kind, has_texts=_has_texts(self._frame))
         behind = None if _is_read_once(self._frame) else stream.behind
-        batches = stream.batches() if behind is not None else _noted(stream.batches(), self._frame)
-        poller = _TablePoller(name, batches, make, stream.rows, stream.close, behind)
+        poller = _TablePoller(name, stream.batches(), make, stream.rows, stream.close, behind)
         return FiniteReader(poller, AsMade(), self._diverts_as)
 
     def __repr__(self) -> str:
         return f"table({type(self._frame).__name__})"
-
-
-def _noted(batches: Iterator[pa.RecordBatch], frame: Any) -> Iterator[pa.RecordBatch]:
-    yield from batches
-    note_end(frame)
 
 
 class _TablePoller(RowsPoller):

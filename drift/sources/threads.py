@@ -8,20 +8,20 @@ read, or is `left`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
-from drift.sources.ended import note_end
-from drift.sources.wake import Buffered
+from drift.sources.polled import AsMade, PolledSource, Poller
 from drift_graph.errors import SettingsError
 from drift_graph.functions import warn
 from drift_graph.sizes import BATCH_BYTES, size_of
 
 _SAMPLE_EVERY = 16  # one item in so many is measured
+_GUARANTEE = SourceGuarantee("not at all", "what an iterable gives in its own time it gives once")
 
 
-def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> LiveSource:
+def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: float = 1.0) -> PolledSource:
     """An iterable or generator that blocks until it has an item, as a live source.
 
     It is iterated in a thread of its own. An exception of the iterable ends the run, after the items before it.
@@ -47,71 +47,31 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
         raise SettingsError(f"buffer_items_max={buffer_items_max!r} is not an int of 1 or more")
     if not close_max_s >= 0:
         raise SettingsError(f"close_max_s={close_max_s!r} is no number of seconds of 0 or more")
-    return LiveSource(iterable, buffer_items_max, close_max_s)
+    shown = f"live({type(iterable).__name__})"
+    poll = partial(_Iterated, iterable, buffer_items_max, close_max_s)
+    source = PolledSource(shown, _GUARANTEE, poll, AsMade(), live=True)
+    source.read_once = iterable if isinstance(iterable, Iterator) else None
+    return source
 
 
-class LiveSource:
-    live = True
-    guarantee: ClassVar = SourceGuarantee("not at all", "what an iterable gives in its own time it gives once")
+class _Iterated(Poller):
+    is_one_by_one = True
 
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
         self._iterable = iterable
-        self.read_once = iterable if isinstance(iterable, Iterator) else None
-        self._buffer_items_max = buffer_items_max
-        self._close_max_s = close_max_s
+        self._iterator: Iterator[Any] | None = None
+        self._buffer_items_max = self.buffered_max = buffer_items_max
+        self.close_max_s = close_max_s
 
-    def open(self) -> Reader:
-        return _LiveReader(self._iterable, self._buffer_items_max, self._close_max_s)
-
-
-class _LiveReader(Buffered, Reader):
-    def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
-        Buffered.__init__(self, "drift live source")
-        self._iterable = iterable
-        self._iterator: Any = None
-        self._buffer_items_max = buffer_items_max
-        self._close_max_s = close_max_s
-
-    def _fill(self) -> None:
-        most = self._buffer_items_max  # or fewer, where they are large
+    def fetches(self) -> Iterator[Any]:
         self._iterator = iter(self._iterable)
         for number, payload in enumerate(self._iterator):
-            if number % _SAMPLE_EVERY == 0:
-                most = max(min(self._buffer_items_max, BATCH_BYTES // size_of(payload)), 1)
-            if not self._put(payload, most):
-                break
+            if number % _SAMPLE_EVERY == 0:  # fewer, where they are large
+                self.buffered_max = max(min(self._buffer_items_max, BATCH_BYTES // size_of(payload)), 1)
+            yield payload
 
-    def _run(self) -> None:
-        super()._run()
-        if self._closed and hasattr(self._iterator, "close"):
-            self._iterator.close()
-
-    def read(self, items_max: int) -> list[Any] | None:
-        self._begin()
-        buffer = self._buffer
-        with self._changed:
-            batch = [buffer.popleft() for _ in range(min(items_max, len(buffer)))]
-            self._after_taking()
-            if batch or not self._ended:
-                return batch
-        self._raise_at_end()
-        if isinstance(self._iterable, Iterator) and not self._closed:
-            note_end(self._iterable)
-        return None
-
-    def halt(self) -> bool:
-        self._halted(self._close_max_s)
-        self._close_max_s = 0.0  # which was waited for
-        return True
-
-    def left(self) -> list[Any]:
-        return [self._buffered()]
-
-    def close(self) -> None:
-        self._close()
-        if not self._joined(self._close_max_s):
-            warn(
-                "the iterable of a live source has not given its next item within close_max_s; its thread ends when it "
-                "does",
-                ResourceWarning,
-            )
+    def last(self) -> None:
+        try:
+            getattr(self._iterator, "close", lambda: None)()
+        except Exception as error:  # the run has ended
+            warn(f"the iterable of a live source raised {type(error).__name__} when it was closed: {error}")

@@ -6,7 +6,6 @@ that ends before, those that the socket had received are `left`.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourceGuarantee
@@ -92,7 +91,7 @@ class ZmqPull(OwnSource):
         if self._runs:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
         self._runs.append("opened")
-        return _QueueReader(_Queue(self, self._socket, self._until_empty), self.decode, self._diverts_as)
+        return LiveReader(_Queue(self, self._socket, self._until_empty), self.decode, self._diverts_as)
 
     def leave(self) -> None:
         """A reader has read nothing: another may be opened."""
@@ -105,13 +104,6 @@ class ZmqPull(OwnSource):
 
     def __repr__(self) -> str:
         return f"zmq_pull({self.address!r})"
-
-
-class _QueueReader(LiveReader):
-    def _fill(self) -> None:
-        super()._fill()
-        if (fetched := self._poller.fetch(FETCHED_MAX, 0.0)) is not None:  # where it was halted or closed
-            self._put(fetched, sys.maxsize)
 
 
 class _Queue(Poller):
@@ -149,6 +141,9 @@ class _Queue(Poller):
         first = self._taken + 1
         self._taken += len(values)
         return Fetched(values, list(range(first, self._taken + 1)))
+
+    def last(self) -> Fetched | None:
+        return self.fetch(FETCHED_MAX, 0.0)
 
     def location(self, mark: Any) -> str:
         return f"{self._source!r}, message {mark}"

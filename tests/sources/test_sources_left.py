@@ -216,7 +216,7 @@ def test_what_was_given_behind_what_cannot_be_logged_comes_in_the_next_run() -> 
 def test_what_a_queue_still_holds_is_received_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     import zmq
 
-    monkeypatch.setattr(polled, "_BUFFER_BATCHES_MAX", 1)
+    monkeypatch.setattr(polled.Poller, "buffered_max", 1)
     monkeypatch.setattr(polled, "FETCHED_MAX", 5)
     source = sources.zmq_pull("inproc://numbers", decode="json")
     reader: Any = source.open()

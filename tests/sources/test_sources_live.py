@@ -93,6 +93,20 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
     assert not thread.is_alive()
 
 
+def test_an_error_of_a_generator_that_is_closed_is_told() -> None:
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(10)
+        finally:
+            raise ValueError("the file is gone")
+
+    reader = sources.live(numbers(), buffer_items_max=3, close_max_s=HANG_S).open()
+    while not reader.read(1):
+        pass
+    with pytest.warns(UserWarning, match="raised ValueError when it was closed: the file is gone"):
+        reader.close()
+
+
 class Queue:
     """Numbers that are given once, in a run of any number; no generator, which a run closes."""
 
