@@ -211,6 +211,7 @@ def memory(kernel: Any, drawn: random.Random) -> None:
     column = kernel.Column("integer", 8, 0, 9, None, drawn.randbytes(72))
     rows = kernel.RowForms([b"\x91", (7, [column])], 9, *forms.CANONICAL)
     several = [real_meta(drawn) for _ in range(drawn.randrange(2, 60))]
+    increasing = sorted({*several})
     of = kernel.Metas(several)
     packed, encoded, ends, one_each = of.packed(), of.encoded(), [b"\1", b"\2\3"], [1] * len(several)
     times, ties = (array(code, [drawn.randrange(3) for _ in range(90)]) for code in "qQ")
@@ -229,6 +230,7 @@ def memory(kernel: Any, drawn: random.Random) -> None:
         lambda: list(of.children(one_each, ends)),
         lambda: list(of.later(b"\5", 2, 2)),
         lambda: list(kernel.Metas.joined([of, of.with_suffix(b"\1"), of])),
+        lambda: [list(each) for each in kernel.Metas.merged([kernel.Metas(increasing), kernel.Metas(increasing[::2])])],
         lambda: list(of.chosen(bytes(one_each))) + list(of.from_on(several[0])),
         lambda: [*kernel.Metas.unpacked(packed), of.packed()],
         lambda: [*kernel.Metas.decoded(len(several), encoded), of.encoded()],

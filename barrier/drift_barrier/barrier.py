@@ -279,10 +279,11 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | S
             at = diffs.index(-1)
             shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
+        if not metas.is_increasing():
+            raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
     sinks: str | Sequence[str] = taken[0][0]
     if len(of_sinks) > 1:
-        order, metas = Metas.joined([columns.metas for columns in of_sinks]).sorted()
-        sinks, payloads = in_turn(list(names), [columns.payloads for columns in of_sinks], order)
+        metas, payloads, sinks = in_turn(list(names), of_sinks)
     else:
         metas, payloads, _ = of_sinks[0]
     if not metas.is_increasing():

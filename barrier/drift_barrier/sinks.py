@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from drift_graph.metas import Integers
+from drift_graph.item import Columns
+from drift_graph.metas import Metas
 from drift_graph.payloads import in_order, interleaved
-from drift_kernel import kernel
 
 NAMES_MAX = 256
 
@@ -74,11 +74,12 @@ def sink_wanted(sinks: Sequence[str], name: str) -> bytes:
     return sinks.wanted(name) if isinstance(sinks, SinkOfEach) else bytes(each == name for each in sinks)
 
 
-def in_turn(names: Sequence[str], several: Sequence[Any], order: Integers) -> tuple[Sequence[str], Any]:
-    """The sinks and the payloads of some sinks' batches in this order of all, one batch after the other."""
+def in_turn(names: Sequence[str], several: Sequence[Columns]) -> tuple[Metas, Any, Sequence[str]]:
+    """The metas, payloads and sinks of some sinks' batches in the order of all metas; those of each increase."""
+    metas, payloads = [each.metas for each in several], [each.payloads for each in several]
     if len(names) > NAMES_MAX:
-        each = [name for name, values in zip(names, several) for _ in values]
-        return in_order(each, order), in_order([value for values in several for value in values], order)
-    owners = b"".join(bytes((number,)) * len(values) for number, values in enumerate(several))
-    owners = bytes(map(owners.__getitem__, order)) if kernel is None else kernel.bytes_at(owners, order)
-    return SinkOfEach(names, owners), interleaved(several, owners, order)
+        order, merged = Metas.joined(metas).sorted()
+        sinks = [name for name, each in zip(names, metas) for _ in each]
+        return merged, in_order([value for values in payloads for value in values], order), in_order(sinks, order)
+    owners, merged = Metas.merged(metas)
+    return merged, interleaved(payloads, owners), SinkOfEach(names, owners)

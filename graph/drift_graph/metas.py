@@ -199,6 +199,22 @@ class ListedMetas(Sequence[bytes]):
         """Metas one after the other."""
         return _of(list(chain.from_iterable(several)))
 
+    @staticmethod
+    def merged(several: Iterable[Metas]) -> tuple[bytes, Metas]:
+        """The metas of parts, at most 256, in sorted order, those of each part increasing; and before them for each the
+        number of its part. Of equal ones that of the first part is first.
+
+        Raises:
+            ValueError: there are more parts, or one does not increase.
+        """
+        parts = [list(each) for each in several]
+        if len(parts) > _FEW_BYTES:
+            raise ValueError(f"{len(parts)} parts have no numbers of a byte")
+        if not all(_of(each).is_increasing() for each in parts):
+            raise ValueError("only increasing metas are merged")
+        both = sorted((meta, number) for number, each in enumerate(parts) for meta in each)
+        return bytes([number for _, number in both]), _of([meta for meta, _ in both])
+
     def later(self, ending: bytes, time: int | Integers | None, phase: int, rounds: int = 0, inward: int = 0) -> Metas:
         """The metas of children that a map puts at a later moment, or of ordinary ones where the moment is not later.
 

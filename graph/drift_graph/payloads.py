@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import xxhash
@@ -386,12 +386,12 @@ def joined(several: Sequence[Any]) -> Any:
     return made
 
 
-def interleaved(several: Sequence[Any], owners: bytes, order: Integers) -> Any:
-    """The values of several batches in this order of all of them, one batch after the other; those of each in its own.
+def interleaved(several: Sequence[Any], owners: bytes) -> Any:
+    """The values of several batches in turn; those of each in its own order.
 
     Args:
-        owners: for each value the number of its batch.
+        owners: for each value the number of its batch, whose next one it is.
     """
     if any(isinstance(each, Rows) for each in several):
         return Interleaved(several, owners)
-    return in_order(list(chain.from_iterable(several)), order)
+    return list(Interleaved(several, owners)) if kernel is None else kernel.in_turn(list(several), owners)

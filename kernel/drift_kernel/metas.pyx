@@ -575,14 +575,14 @@ cdef class Metas:
     cdef bint merge(self, int64_t[::1] places) noexcept:
         """Write the order of metas that are two sorted parts, one behind the other; False if they are not."""
         cdef Py_ssize_t at, count = self.rows.count, middle = 1, left = 0, right
-        while middle < count and not self.is_above(middle - 1, middle):
+        while middle < count and not self.is_above(middle - 1, self, middle):
             middle += 1
         for at in range(middle + 1, count):
-            if self.is_above(at - 1, at):
+            if self.is_above(at - 1, self, at):
                 return False
         right = middle
         for at in range(count):
-            if right < count and (left == middle or self.is_above(left, right)):
+            if right < count and (left == middle or self.is_above(left, self, right)):
                 places[at] = right
                 right += 1
             else:
@@ -590,14 +590,14 @@ cdef class Metas:
                 left += 1
         return True
 
-    cdef inline bint is_above(self, Py_ssize_t at, Py_ssize_t other) noexcept:
+    cdef inline bint is_above(self, Py_ssize_t at, Metas others, Py_ssize_t other) noexcept:
         """Whether a meta is above another one; mostly the first eight bytes say it."""
         cdef uint64_t first, second
-        if self.rows.size(at) >= 8 and self.rows.size(other) >= 8:
-            first, second = _read_big(self.rows.row(at)), _read_big(self.rows.row(other))
+        if self.rows.size(at) >= 8 and others.rows.size(other) >= 8:
+            first, second = _read_big(self.rows.row(at)), _read_big(others.rows.row(other))
             if first != second:
                 return first > second
-        return self.compare(at, self, other) > 0
+        return self.compare(at, others, other) > 0
 
     cdef void write_key(self, _Key *key) noexcept:
         cdef uint8_t start[16]
@@ -787,6 +787,42 @@ cdef class Metas:
                 count += 1
         _with_one_width(rows)
         return _metas(rows, first.tail if one_tail else b"", known)
+
+    @staticmethod
+    def merged(several):
+        cdef list every = list(several)
+        cdef Py_ssize_t number, least, row, size, more, total = 0, count = 0, parts = len(every)
+        cdef array.array nexts = array.clone(_INT64S, parts, True)
+        cdef int64_t *at = <int64_t *>nexts.data.as_longlongs
+        cdef Metas metas, other
+        cdef _Rows rows
+        cdef bytes numbers
+        cdef uint8_t *write
+        if parts > 256:
+            raise ValueError(f"{parts} parts have no numbers of a byte")
+        for metas in every:
+            if not metas.is_increasing():
+                raise ValueError("only increasing metas are merged")
+            count += metas.rows.count
+            total += metas.rows.start(metas.rows.count) + metas.rows.count * PyBytes_GET_SIZE(metas.tail)
+        rows = _rows(count, -1, total)
+        numbers = PyBytes_FromStringAndSize(NULL, count)
+        write = rows.data
+        for row in range(count):
+            least, metas = -1, None
+            for number in range(parts):
+                other = <Metas>every[number]
+                if at[number] < other.rows.count and (least < 0 or metas.is_above(at[least], other, at[number])):
+                    least, metas = number, other
+            size, more = metas.rows.size(at[least]), PyBytes_GET_SIZE(metas.tail)
+            _copy(write, metas.rows.row(at[least]), size)
+            _copy(write + size, <const uint8_t *>PyBytes_AS_STRING(metas.tail), more)
+            write += size + more
+            rows.ends[row] = write - rows.data
+            (<uint8_t *>PyBytes_AS_STRING(numbers))[row] = <uint8_t>least
+            at[least] += 1
+        _with_one_width(rows)
+        return numbers, _metas(rows, b"", _UNKNOWN)
 
     def later(self, bytes ending not None, time, phase, rounds=0, inward=0):
         cdef const int64_t[::1] times = None

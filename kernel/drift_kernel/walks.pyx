@@ -254,17 +254,21 @@ def taken(list values not None, order not None):
     return made
 
 
-def bytes_at(bytes values not None, order not None):
-    """The bytes at these places, which are numbers of 64 bits, in this order."""
-    cdef const int64_t[::1] places = order
-    cdef Py_ssize_t at, count = PyBytes_GET_SIZE(values)
-    cdef bytes made = PyBytes_FromStringAndSize(NULL, places.shape[0])
-    cdef const uint8_t *given = <const uint8_t *>PyBytes_AS_STRING(values)
-    cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(made)
-    for at in range(places.shape[0]):
-        if not 0 <= places[at] < count:
-            raise IndexError(f"there are {count} values, and none at {places[at]}")
-        to[at] = given[places[at]]
+def in_turn(list parts not None, bytes owners not None):
+    """The values of several lists in turn: for each the number of its list, whose next one it is."""
+    cdef array.array nexts = array.clone(_INT64S, len(parts), True)
+    cdef const uint8_t *owner = <const uint8_t *>PyBytes_AS_STRING(owners)
+    cdef Py_ssize_t at, place, count = len(parts)
+    cdef list part, made = [None] * PyBytes_GET_SIZE(owners)
+    for at in range(PyBytes_GET_SIZE(owners)):
+        if owner[at] >= count:
+            raise IndexError(f"there are {count} lists, and none has the number {owner[at]}")
+        part = <list?>parts[owner[at]]
+        place = nexts.data.as_longlongs[owner[at]]
+        if place >= len(part):
+            raise IndexError(f"list {owner[at]} has {len(part)} values, and no other one")
+        nexts.data.as_longlongs[owner[at]] = place + 1
+        made[at] = part[place]
     return made
 
 

@@ -79,6 +79,18 @@ def check(metas: Any, expected: list[bytes], data: st.DataObject) -> None:
     assert list(metas.from_on(bound)) == sorted(meta for meta in expected if meta >= bound)
     if expected:
         assert (metas.least(), metas.greatest()) == (min(expected), max(expected))
+    different = sorted({*expected})
+    parts = [
+        type(metas)(different[1::2]),
+        type(metas)(different[:3]).with_suffix(b"a").sorted()[1],
+        type(metas)(different),
+    ]
+    numbers, merged = type(metas).merged(parts)
+    assert list(zip(merged, numbers)) == sorted((meta, number) for number, part in enumerate(parts) for meta in part)
+    assert type(metas).merged([]) == (b"", type(metas)())
+    if not metas.is_increasing():
+        with pytest.raises(ValueError, match="only increasing"):
+            type(metas).merged([metas])
     assert b"".join(map(canonical, expected)) == metas.encoded()
     assert list(type(metas).decoded(size, metas.encoded())) == expected
     assert all(list(kind.unpacked(metas.packed())) == expected for kind in KINDS)
