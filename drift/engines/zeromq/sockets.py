@@ -210,7 +210,7 @@ class Outbox:
             self.flush()
             return
         try:
-            self.socket.send(frame, zmq.NOBLOCK)
+            self.socket.send(frame, zmq.NOBLOCK, copy=False)
         except zmq.Again:
             self._waiting.append(frame)
 
@@ -218,7 +218,7 @@ class Outbox:
         """Send waiting frames, as far as the queue takes them."""
         while self._waiting:
             try:
-                self.socket.send(self._waiting[0], zmq.NOBLOCK)
+                self.socket.send(self._waiting[0], zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
             self._waiting.popleft()
