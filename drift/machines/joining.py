@@ -67,6 +67,7 @@ class _RowsByKey(InOrder):
         if not self._has_taken_over():
             self.hand_back()
             return 0, []
+        self._last = self._last or metas[0]  # states that were taken over, of before a death, have no last row here
         self._keep()
         self._last = metas[-1]
         sent = self._add(metas, times, rows, sides)
