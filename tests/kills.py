@@ -21,6 +21,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import polars as pl
 import psycopg
 import redis
 from servers import postgres_server, redis_server
@@ -62,7 +63,27 @@ def late() -> drift.Graph:
     return graph
 
 
-GRAPHS: list[Callable[[], drift.Graph]] = [by_key, diamond, late]
+def chained() -> drift.Graph:
+    """Rows through steps that wait for time, each with keys of its own."""
+    graph = drift.Graph("chained")
+    rows = graph.source("numbers", schema={"at": int, "n": int}, time=drift.EventTime("at", lateness=100, tie="n"))
+    sums = rows.with_columns(key=pl.col("n") % 101).key_by("key").running(total=drift.agg.sum("n"))
+    sums.sink("sums")
+    windows = sums.with_columns(other=pl.col("total") % 53).key_by("other").window(drift.windows.tumbling(40))
+    ends = windows.rows(n=drift.agg.sum("total")).with_columns(key=pl.col("n") % 11)
+    ends.key_by("key").running(total=drift.agg.sum("n")).sink("out")
+    return graph
+
+
+GRAPHS: list[Callable[[], drift.Graph]] = [by_key, diamond, late, chained]
+
+
+def numbers_for(make: Callable[[], drift.Graph]) -> Any:
+    """The input of a graph."""
+    if make is not chained:
+        return range(ITEMS)
+    numbers = pl.int_range(ITEMS, eager=True)
+    return drift.sources.table(pl.DataFrame({"at": numbers - numbers % 13, "n": numbers}))
 
 
 def strike(run: drift.Run, chosen: Random) -> int:
@@ -141,15 +162,15 @@ def main() -> int:
 
 def killed(kills: int, chosen: Random, servers: list[Server]) -> int:
     """Until so many are; the exit code."""
-    expected = {make: drift.run(make(), {"numbers": range(ITEMS)}).finish().digest for make in GRAPHS}
+    expected = {make: drift.run(make(), {"numbers": numbers_for(make)}).finish().digest for make in GRAPHS}
     done = runs = back = away = 0
     while done < kills:
         make = chosen.choice(GRAPHS)
         settings: dict[str, Any] = {"workers": chosen.randint(1, 3), "batch_items": chosen.choice([64, 512, 4096])}
-        server = servers[runs // 3 % 2] if runs % 3 == 2 else None
+        server = servers[runs // 3 % 2] if servers and runs % 3 == 2 else None
         if server is not None:
             settings["state"] = drift.Checkpoints(f"{server.url}#run{runs}", every_s=0.1)
-        run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", checkpoint_interval_s=0.1, **settings)
+        run = drift.run(make(), {"numbers": numbers_for(make)}, engine="zeromq", checkpoint_interval_s=0.1, **settings)
         at = sorted(chosen.sample(range(ITEMS // 2), chosen.randint(1, KILLS_MAX)))
         struck = 0
         fills = sorted(chosen.sample(range(ITEMS // 2), 2)) if chosen.random() < 0.3 else []

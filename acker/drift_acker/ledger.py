@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import xxhash
 
-from drift_acker.table import Ack
+from drift_acker.table import Ack, Entry
 
 
 class Ledger:
@@ -32,22 +32,23 @@ class Ledger:
 
 
 class LaterHeld:
-    """Tracks the later items of a worker while they wait for their time.
+    """Tracks what of one level waits for its time in a worker.
 
     Attributes:
         granule: the least of their global times, or one before it; None if nothing waits. The messages that a worker
             sends are tracked at this or less, since an item may make a waiting timer fire.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, level: int = 0) -> None:
         self._ledger = ledger
-        self._tracked: tuple[bytes, int] | None = None
+        self._level = level
+        self._tracked: Entry | None = None
 
     @property
     def granule(self) -> bytes | None:
         return None if self._tracked is None else self._tracked[0]
 
-    def moved(self, least: bytes | None, *, leant_on: bool = False) -> list[tuple[bytes, int]]:
+    def moved(self, least: bytes | None, *, leant_on: bool = False) -> list[Entry]:
         """The entries of the next ack, so that all items that wait now are tracked.
 
         Args:
@@ -58,19 +59,21 @@ class LaterHeld:
         before = self._tracked
         if least == self.granule and not leant_on:
             return []
-        self._tracked = None if least is None else (least, self._ledger.checksum())
+        self._tracked = None if least is None else (least, self._ledger.checksum(), self._level)
         return [each for each in (before, self._tracked) if each is not None]
 
 
 def ack_of(
-    consumed: Iterable[tuple[bytes, int]],
-    sent: Iterable[tuple[bytes, int]],
+    consumed: Iterable[Entry],
+    sent: Iterable[Entry],
     heartbeats: Sequence[tuple[int, bytes]] = (),
-    waiting: Sequence[tuple[bytes, int]] = (),
+    waiting: Sequence[Entry] = (),
 ) -> Ack:
-    """One atomic ack of (granule, checksum) pairs."""
-    cells: dict[bytes, int] = {}
-    for pairs in (consumed, sent):
-        for granule, checksum in pairs:
-            cells[granule] = cells.get(granule, 0) ^ checksum
-    return Ack(sorted(cells.items()), heartbeats, waiting)
+    """One atomic ack of entries."""
+    cells: dict[tuple[bytes, int], int] = {}
+    for entries in (consumed, sent):
+        for granule, checksum, level in entries:
+            cells[granule, level] = cells.get((granule, level), 0) ^ checksum
+    return Ack(
+        [(granule, checksum, level) for (granule, level), checksum in sorted(cells.items())], heartbeats, waiting
+    )

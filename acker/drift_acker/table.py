@@ -1,12 +1,14 @@
-"""In-flight messages, folded into one XOR per granule of global time.
+"""In-flight messages, folded into one XOR per level and granule of global time.
 
-Invariant: nothing below `minimal_time` is in flight or still to come, and `minimal_time` never decreases.
+Invariant: nothing of levels up to l that is below `frontiers[l]` is in flight, waits or is still to come, and no
+frontier ever decreases. The last one is minimal time.
 
 Why: a message is tracked at the least global time in it, its granule; whatever its processing causes is at that time
-or later. Its checksum is XORed into the cell of its granule once when it is sent and once when it was processed, and
-a batch reports both sides in one ack. So a cell is zero, and removed, exactly when nothing of its granule is in flight
-(but for odds of 2**-64), and a new cell is never below all present cells and heartbeats. Acks may come in any
-order and arbitrarily late. The idea is Storm's acker, with time in place of tuple trees.
+or later, and of the same level or a greater one. Its checksum is XORed into the cell of its level and granule once
+when it is sent and once when it was processed, and a batch reports both sides in one ack. So a cell is zero, and
+removed, exactly when nothing of its granule is in flight (but for odds of 2**-64), and a new cell is never below the
+frontier of its level. Acks may come in any order and arbitrarily late. The idea is Storm's acker, with time in place of
+tuple trees; levels are Timely's frontiers of places in a graph, as few as there are steps behind each other that wait.
 """
 
 from __future__ import annotations
@@ -19,21 +21,24 @@ from sortedcontainers import SortedDict
 from drift_graph.errors import DriftBug
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
+#: A granule, a checksum or the XOR of several, and the level.
+Entry = tuple[bytes, int, int]
+
 
 class Ack(NamedTuple):
     """The messages that one processed batch consumed and sent, reported at once.
 
     Attributes:
-        cells: (granule, XOR of the checksums of all messages consumed and sent at that granule).
+        cells: (granule, XOR of the checksums of all messages consumed and sent at that granule and level, level).
         heartbeats: (source rank, its heartbeat after the batch); a source reports both at once, so its message is
             in the table before its heartbeat passes it.
-        waiting: (granule, XOR of the checksums of later items that began or ceased to wait there); such items hold
-            minimal time back, but are not in flight.
+        waiting: (granule, XOR of the checksums of items that began or ceased to wait there, level); such items hold
+            frontiers back, but are not in flight.
     """
 
-    cells: Sequence[tuple[bytes, int]]
+    cells: Sequence[Entry]
     heartbeats: Sequence[tuple[int, bytes]] = ()
-    waiting: Sequence[tuple[bytes, int]] = ()
+    waiting: Sequence[Entry] = ()
 
 
 class AckTable:
@@ -41,20 +46,29 @@ class AckTable:
 
     Args:
         sources: ranks of the senders of heartbeats.
-        since: initial value of minimal time and of every heartbeat.
+        since: initial value of all frontiers and of every heartbeat.
+        levels: how many there are.
+
+    Attributes:
+        frontiers: by level, least first.
     """
 
-    def __init__(self, sources: Iterable[int], since: bytes = BEGINNING) -> None:
-        self._cells: SortedDict[bytes, int] = SortedDict()
-        self._waiting: SortedDict[bytes, int] = SortedDict()
+    def __init__(self, sources: Iterable[int], since: bytes = BEGINNING, levels: int = 1) -> None:
+        self._cells: list[SortedDict[bytes, int]] = [SortedDict() for _ in range(levels)]
+        self._waiting: list[SortedDict[bytes, int]] = [SortedDict() for _ in range(levels)]
         self._heartbeats: dict[int, bytes] = dict.fromkeys(sources, since)
-        self.minimal_time = since
+        self.frontiers = (since,) * levels
+
+    @property
+    def minimal_time(self) -> bytes:
+        """Nothing below it is in flight or still to come."""
+        return self.frontiers[-1]
 
     def handle(self, ack: Ack) -> bytes | None:
         """Fold an ack in; returns the new minimal time if it has changed, else None.
 
         Raises:
-            DriftBug: the ack is below minimal time, or a heartbeat decreases.
+            DriftBug: the ack is below the frontier of its level, or a heartbeat decreases.
         """
         self._fold(self._cells, ack.cells)
         self._fold(self._waiting, ack.waiting)
@@ -62,21 +76,24 @@ class AckTable:
             if heartbeat < self._heartbeats[rank]:
                 raise DriftBug(f"the heartbeat of source {rank} decreased to {heartbeat.hex()}")
             self._heartbeats[rank] = heartbeat
-        minimal = self.least_heartbeat
-        for cells in (self._cells, self._waiting):
-            if cells:
-                minimal = min(minimal, cells.peekitem(0)[0])
-        if minimal <= self.minimal_time:
-            return None
-        self.minimal_time = minimal
-        return minimal
+        before, least = self.minimal_time, self.least_heartbeat
+        frontiers = []
+        for passed, *level in zip(self.frontiers, self._cells, self._waiting):
+            for cells in level:
+                if cells:
+                    least = min(least, cells.peekitem(0)[0])
+            frontiers.append(max(passed, least))
+        self.frontiers = tuple(frontiers)
+        return self.minimal_time if self.minimal_time > before else None
 
-    def _fold(self, cells: SortedDict[bytes, int], folded: Iterable[tuple[bytes, int]]) -> None:
-        for granule, checksum in folded:
-            if granule < self.minimal_time:
+    def _fold(self, levels: Sequence[SortedDict[bytes, int]], folded: Iterable[Entry]) -> None:
+        for granule, checksum, level in folded:
+            if granule < self.frontiers[level]:
                 raise DriftBug(
-                    f"an ack at {granule.hex()} is below minimal time {self.minimal_time.hex()}: released too early"
+                    f"an ack at {granule.hex()} is below {self.frontiers[level].hex()}, the frontier of level {level} "
+                    f"of {len(levels)}: it moved too early"
                 )
+            cells = levels[level]
             remaining = cells.get(granule, 0) ^ checksum
             if remaining:
                 cells[granule] = remaining
@@ -86,7 +103,7 @@ class AckTable:
     @property
     def least_in_flight(self) -> bytes:
         """The least granule with a message in flight; END_OF_TIME if there is none."""
-        return self._cells.peekitem(0)[0] if self._cells else END_OF_TIME
+        return min((cells.peekitem(0)[0] for cells in self._cells if cells), default=END_OF_TIME)
 
     @property
     def least_heartbeat(self) -> bytes:
@@ -95,13 +112,13 @@ class AckTable:
 
     @property
     def in_flight(self) -> int:
-        """The number of granules with messages in flight or later items that wait."""
-        return len(self._cells) + len(self._waiting)
+        """The number of granules, by level, with messages in flight or later items that wait."""
+        return sum(map(len, self._cells)) + sum(map(len, self._waiting))
 
     @property
     def waits(self) -> bool:
         """Whether any later item waits."""
-        return bool(self._waiting)
+        return any(self._waiting)
 
     @property
     def quiet(self) -> bool:

@@ -257,7 +257,7 @@ class Barrier:
         for sink, columns in self._take_below(b"\xff" * 16):
             sinks.setdefault(sink, []).append(columns)
         for sink, batches in sinks.items():
-            columns = _without_pairs(_in_order(batches), final=False)
+            columns = without_pairs(_in_order(batches), final=False)
             if columns.metas:
                 self._push(_Run(sink, columns))
                 self._held += len(columns.metas)
@@ -272,7 +272,7 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | S
     """
     names = dict.fromkeys(sink for sink, _ in taken)
     of_sinks = [
-        _without_pairs(_in_order([columns for sink, columns in taken if sink == name]), final=True) for name in names
+        without_pairs(_in_order([columns for sink, columns in taken if sink == name]), final=True) for name in names
     ]
     for metas, payloads, diffs in of_sinks:
         if diffs is not None:
@@ -296,7 +296,7 @@ def _in_order(batches: list[Columns]) -> Columns:
     return sorted_by_meta(joined(batches))
 
 
-def _without_pairs(columns: Columns, *, final: bool) -> Columns:
+def without_pairs(columns: Columns, *, final: bool) -> Columns:
     """Columns sorted by meta, without the tombstones and items of one meta that cancel each other.
 
     Failures that count as equal may differ in their words, and the words that nothing takes back are to stay: so

@@ -164,7 +164,7 @@ class LocalEngine:
         message = []
         if parts:
             least = min(columns.metas[0] for _, columns in parts)
-            message = [(global_time_of(least), self._ledger.checksum())]
+            message = [(global_time_of(least), self._ledger.checksum(), 0)]
         acker = self._acker
         acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
         rest: list[Part] = []

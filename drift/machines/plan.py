@@ -9,11 +9,13 @@ whose cycle is one of `fusing.forms`, with no other consumers, becomes one stage
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from drift.machines.counts import Counts, Left
 from drift.machines.fusing import Fused, fused_form
 from drift.machines.keyed import KeyedStage, Place
+from drift.machines.levels import Levels, levels_of
 from drift.machines.logics import GroupLogic
 from drift.machines.maps import Program
 from drift.operators import OpensWindows
@@ -96,15 +98,27 @@ class Plan:
         place = Place(group, None, None, (varint(self.dataflow.ranks[name]),))
         return KeyedStage(GroupLogic(group.key, group.window), place, cyclic=cyclic)
 
-    def first(self, stages: Mapping[str, KeyedStage]) -> list[str]:
-        """The groupings whose items come from sources through nothing but maps; or, on the same worker, from such."""
-        found: list[str] = []
-        for name in (name for component in self.components for name in component):
-            origins = [origin for origin, program in self.programs.items() if name in program.targets]
-            before = [origin for origin in origins if origin in self.dataflow.groups]
-            if not before or (stages[name].keeps_owner and len(origins) == 1 and before[0] in found):
-                found.append(name)
-        return found
+    @cached_property
+    def levels(self) -> Levels:
+        """The levels of targets and groupings."""
+        stages = self.stages()
+        before = {name: [origin for origin, each in self.programs.items() if name in each.targets] for name in stages}
+        return levels_of(
+            [source.name for source in self.dataflow.sources],
+            self.components,
+            before,
+            {name: stage.is_timed or stage.only_at_ends or stage.has_columns for name, stage in stages.items()},
+            in_memory={name: stage.keeps_owner and len(before[name]) == 1 for name, stage in stages.items()},
+            is_cyclic={component: self.is_cyclic(component) for component in self.components},
+            puts_later=self.puts_later,
+        )
+
+    def settled(self, stages: Mapping[str, KeyedStage]) -> dict[str, KeyedStage]:
+        """Those of a worker's stages that may wait until nothing comes below their rows, and then correct nothing."""
+        if self.puts_later:
+            return {}
+        cyclic = self.levels.cyclic
+        return {name: stage for name, stage in stages.items() if stage.has_columns and name not in cyclic}
 
     def key_of(self, name: str) -> Any:
         """The key function of a grouping, for items that come from outside its own cycle."""

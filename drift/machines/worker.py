@@ -27,7 +27,7 @@ from drift.machines.pending import Pending, split
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.unmapped import FIRST, GROWTH, Unmapped
-from drift_barrier.barrier import FAILURES
+from drift_barrier.barrier import FAILURES, without_pairs
 from drift_graph.functions import field_of
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
@@ -180,8 +180,8 @@ class Worker:
         rewinds: whether it may have to rewind to a checkpoint: then it stores the later items that it sends until they
             are settled.
         tracks: whether checkpoints are taken of it.
-        knows_flight: whether a heartbeat that `settle` gets is also below all that is in flight: then what comes to a
-            grouping through nothing but maps is complete below it.
+        knows_flight: whether `settle` gets frontiers by level, below which nothing is in flight: then what comes to a
+            grouping is complete below the one that it reads.
 
     Attributes:
         holds_later: whether items may wait here for their time, so that a turn depends on the heartbeat.
@@ -201,8 +201,8 @@ class Worker:
         self._index = index
         self._router = Router(plan, workers)
         self._stages = plan.stages()
-        first = plan.first(self._stages) if knows_flight and not plan.puts_later else ()
-        self._bounded = {name: stage for name in first if (stage := self._stages[name]).has_columns}
+        self._levels = plan.levels
+        self._bounded = plan.settled(self._stages) if knows_flight else {}
         if rewinds or tracks:
             for name in self._bounded:
                 self._stages[name].go_back_by(partial(plan.stage, name, (name,)))
@@ -212,7 +212,9 @@ class Worker:
         waiting = [name for name, stage in self._stages.items() if stage.only_at_ends or name in self._bounded]
         self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
-        self._heartbeat = self._minimal_time = self._due_below = BEGINNING
+        self._heartbeat = self._minimal_time = BEGINNING
+        self._frontiers: Sequence[bytes] = [BEGINNING] * self._levels.count
+        self._bounds = dict.fromkeys(self._stages, BEGINNING)  # below it all has come to a stage
         self._at_once = FIRST  # that fire at once: as many as make a batch, once that is known
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
         self._checkpoint = BEGINNING  # the last checkpoint taken
@@ -267,10 +269,12 @@ class Worker:
                 self._await(name, columns, waiting)
         self._send(ports, waiting, sends)
         for name, pending in self._pending.items():
-            if due := pending.take(self._heartbeat, self._minimal_time):
+            if due := pending.take(self._bounds[name], self._minimal_time):
                 waiting.setdefault(name, []).extend(due)
-        for timed in self._timed.values():
-            timed.heartbeat = self._due_below
+        for name, timed in self._timed.items():
+            timed.heartbeat = self._due_below(name)
+        for name, stage in self._bounded.items():
+            stage.complete_below = self._bounds[name]
         fired_below: bytes = END_OF_TIME
         for component in self._plan.components:
             if fired_below != END_OF_TIME:
@@ -302,25 +306,33 @@ class Worker:
         return min(self._heartbeat, self._plan.rounds_from)
 
     @property
-    def _before_their_time(self) -> list[Pending | Unmapped]:
-        return [*self._pending.values(), *self._unmapped.values()]
+    def _before_their_time(self) -> list[tuple[str, Pending | Unmapped]]:
+        return [*self._pending.items(), *self._unmapped.items()]
 
     @property
     def least_later(self) -> bytes | None:
         """The least global time of an item that waits here for its time, or a lower one; None if none waits."""
-        held = [stage.least_timer for stage in self._timed.values()]
-        held += [each.least for each in self._before_their_time]
-        least = min((meta for meta in held if meta is not None), default=None)
-        if least is None:
-            return None
-        return max(global_time_of(least), self._minimal_time)  # a stage may report the first meta of a moment
+        return min((least for least in self.least_by_level if least is not None), default=None)
+
+    @property
+    def least_by_level(self) -> list[bytes | None]:
+        """The least global time of an item that waits here for its time, or a lower one, by the level that it holds."""
+        found: list[bytes | None] = [None] * self._levels.count
+        held = [(name, stage.least_timer) for name, stage in self._timed.items()]
+        held += [(name, each.least) for name, each in self._before_their_time]
+        for name, least in held:
+            level = self._levels.behind[name]
+            if least is not None and ((known := found[level]) is None or least < known):
+                found[level] = least
+        floors = (max(self._minimal_time, frontier) for frontier in self._frontiers)
+        return [least and max(global_time_of(least), floor) for least, floor in zip(found, floors)]
 
     @property
     def is_due(self) -> bool:
         """Whether the time of items that waited here has come: a turn takes them."""
         if any(stage.is_due for stage in self._timed.values()) or any(map(len, self._unmapped.values())):
             return True
-        return any(each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values())
+        return any(each.is_due(self._bounds[name], self._minimal_time) for name, each in self._pending.items())
 
     def pass_maps(self, parts: Sequence[Part], rest: list[Part] | None = None) -> dict[int, list[Part]]:
         """Run sources' batches through their maps only, and split the items for groupings by owner.
@@ -384,27 +396,45 @@ class Worker:
         for port, batches in made.items():
             ports.setdefault(port, []).extend(batches)
 
-    def settle(self, minimal_time: bytes, heartbeat: bytes = BEGINNING) -> None:
+    def settle(
+        self,
+        minimal_time: bytes,
+        heartbeat: bytes = BEGINNING,
+        frontiers: Sequence[bytes] = (),
+        in_flight: bytes = END_OF_TIME,
+    ) -> None:
         """Drop what is only needed for changes below minimal time, since nothing below it is in flight.
 
         Args:
             heartbeat: the least of all sources: later items below it are due in the next turn.
+            frontiers: by level, in place of a heartbeat.
+            in_flight: the least of what is in flight.
         """
         self._minimal_time = max(self._minimal_time, minimal_time)
         for stage in self._stages.values():
             stage.settle(minimal_time)
         if self._sent is not None:
             self._sent.settle(minimal_time)
+        if frontiers:
+            heartbeat = frontiers[0]
+            self._frontiers = list(map(max, self._frontiers, frontiers))
+        else:
+            frontiers = [heartbeat] * self._levels.count
         self._heartbeat = max(self._heartbeat, heartbeat)
-        for stage in self._bounded.values():
-            stage.complete_below = self._heartbeat
-        due_below = self._heartbeat
+        for name, level in self._levels.reads.items():
+            below = min(frontiers[level], in_flight) if name in self._levels.cyclic else frontiers[level]
+            self._bounds[name] = max(self._bounds[name], below)
+        for name, stage in self._bounded.items():
+            stage.complete_below = self._bounds[name]
+        for name, timed in self._timed.items():
+            timed.heartbeat = self._due_below(name)
+            timed.ended = self._bounds[name] == END_OF_TIME
+
+    def _due_below(self, name: str) -> bytes:
+        """Timers of a stage below it are due."""
         if self._plan.puts_later and in_rounds(self._minimal_time):  # timers of a round wait for all of its items
-            due_below = min(due_below, reached(self._minimal_time))
-        self._due_below = due_below
-        for timed in self._timed.values():
-            timed.heartbeat = due_below
-            timed.ended = self._heartbeat == END_OF_TIME
+            return min(self._bounds[name], reached(self._minimal_time))
+        return self._bounds[name]
 
     # States that are not in memory.
 
@@ -466,7 +496,7 @@ class Worker:
         """
         for stage in self._stages.values():
             stage.rewind(checkpoint)
-        for waiting in self._before_their_time:
+        for _, waiting in self._before_their_time:
             waiting.clear()
         self._begin_at(checkpoint)
         return self._send_again(self._sent.rewind(checkpoint)) if self._sent is not None else {}
@@ -501,7 +531,9 @@ class Worker:
         return self._send_again(due)
 
     def _begin_at(self, checkpoint: bytes) -> None:
-        self._minimal_time = self._heartbeat = self._due_below = checkpoint
+        self._minimal_time = self._heartbeat = checkpoint
+        self._frontiers = [checkpoint] * self._levels.count
+        self._bounds = dict.fromkeys(self._bounds, checkpoint)
         for stage in self._stages.values():
             stage.settle(checkpoint)
         for timed in self._timed.values():
@@ -522,19 +554,28 @@ class Worker:
     @property
     def held(self) -> int:
         """How many items and tombstones are stored for changes that may still come."""
-        return sum(stage.held for stage in self._stages.values()) + sum(map(len, self._before_their_time))
+        return sum(stage.held for stage in self._stages.values()) + sum(
+            len(each) for _, each in self._before_their_time
+        )
 
     def _run_stage(self, name: str, batches: Sequence[Columns], waiting: Ports, sends: dict[int, list[Part]]) -> None:
         ports: Ports = {}
         stage = self._stages[name]
         for columns in _in_order(batches) if batches else ():
-            waits = stage.only_at_ends or self._settles(name, columns)
-            if waits and columns.metas and columns.metas[-1] >= self._heartbeat:
-                end = columns.metas.count_below(self._heartbeat)
+            waits = self.keeps(name, columns)
+            below = min(self._bounds[name], stage.complete_below) if name in self._bounded else self._bounds[name]
+            if waits and columns.metas and columns.metas[-1] >= below:
+                end = columns.metas.count_below(below)
                 self._pending[name].add(columns.slice(end, len(columns.metas)))
                 columns = columns.slice(0, end)
+            if waits and name in self._bounded:
+                columns = without_pairs(columns, final=True)
             self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)
         self._send(ports, waiting, sends)
+
+    def keeps(self, name: str, columns: Columns) -> bool:
+        """Whether these items of a grouping wait here for the frontier."""
+        return self._stages[name].only_at_ends or self._settles(name, columns)
 
     def _settles(self, name: str, columns: Columns) -> bool:
         """Whether these items of a grouping wait until nothing is in flight below them: rows in columns do.
@@ -633,7 +674,7 @@ class Worker:
         """Queue a batch for a grouping of this worker; its later items may have to wait for their time."""
         now: Columns | None = columns
         if self._plan.puts_later and columns.metas.some_later():
-            now, later = split(columns, self._heartbeat, self._minimal_time)
+            now, later = split(columns, self._bounds[name], self._minimal_time)
             if later is not None:
                 self._pending[name].add(later)
         if now is not None:

@@ -272,7 +272,7 @@ class Receivers:
     """The acker's table, and the processes that take what a worker sends, all at once when they are asked to."""
 
     def __init__(self, node: WorkerNode, fed: list[Batch]) -> None:
-        self.table = AckTable(range(1))
+        self.table = AckTable(range(1), levels=node.levels.count)
         self.table.handle(ack_of((), map(tracked, fed), [(0, END_OF_TIME)]))
         self.node = node
         self.sends = all_turns(node, [send for each in fed for send in node.turn([each], 1.0)])
@@ -284,7 +284,7 @@ class Receivers:
                 self.table.handle(Ack(send.message.cells, send.message.heartbeats, send.message.waiting))
             elif isinstance(send.message, Batch):
                 self.table.handle(ack_of([tracked(send.message)], ()))
-        notice = MinimalTime(self.table.minimal_time, self.table.least_in_flight, -1, 0, self.table.least_heartbeat)
+        notice = MinimalTime(self.table.minimal_time, self.table.least_in_flight, -1, 0, self.table.frontiers)
         self.sends = all_turns(self.node, self.node.turn([notice], 1.0))
         return self.sends
 
@@ -330,7 +330,7 @@ def test_nor_what_ends_together_though_a_notice_knows_nothing_of_it(count: int) 
     receivers = Receivers(node, [batch(200, time=1, to="ends")])
     made, times = 0, 0
     while more := receivers.take():
-        stale = MinimalTime(BEGINNING, END_OF_TIME, -1, 0, END_OF_TIME)  # of before anything was made
+        stale = MinimalTime(BEGINNING, END_OF_TIME, -1, 0, [END_OF_TIME, BEGINNING])  # of before anything was made
         more += all_turns(node, node.turn([stale], 1.0))
         assert made_of(more) <= workers._AHEAD_BYTES_MAX + workers._MADE_MAX + FIRST_ITEMS * MEGABYTE
         made, times = made + made_of(more), times + 1

@@ -220,7 +220,7 @@ def test_workers_that_have_little_to_do_hear_of_minimal_time_seldom_and_the_call
     def heard(now_s: float, items: int, waiting: int = 0) -> list[int]:
         """Who does, where so many items were fed and are through."""
         time = pack_time(int(now_s * 10_000))
-        waits = [(time, waiting)] if waiting else []
+        waits = [(time, waiting, 0)] if waiting else []
         sent = acker.turn([AckMessage([], [(0, time)], items, 0, waits)], now_s)
         return [send.to for send in sent if send.to != BARRIER]
 

@@ -13,7 +13,7 @@ from drift.engines.feed import Feed
 from drift.engines.source_feed import SourceFeed
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.messages import AckMessage, Batch, MinimalTime
-from drift.machines.nodes.node import ACKER, CALLER, Send
+from drift.machines.nodes.node import ACKER, CALLER, Send, tracked
 from drift.machines.nodes.pacing import Pacing, needs_pace
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
@@ -102,7 +102,7 @@ def test_the_caller_hears_of_each_batch_at_once_and_workers_later_of_several() -
     acker = AckerNode(1, [0, CALLER], [CALLER])
     told: list[int] = []
     for number, now_s in ((1, 1.0), (2, 1.0001)):
-        fed = AckMessage([(pack_time(number), number)], [], items=1)
+        fed = AckMessage([(pack_time(number), number, 0)], [], items=1)
         for message in (fed, AckMessage(fed.cells, [])):
             sends = [send.message for send in acker.turn([message], now_s) if send.to == CALLER]
             told += [notice.batches for notice in sends if isinstance(notice, MinimalTime)]
@@ -113,14 +113,14 @@ def test_the_caller_hears_of_each_batch_at_once_and_workers_later_of_several() -
     assert acker.wake_s == math.inf
 
 
-def test_barrier_and_caller_hear_at_once_and_notices_have_the_least_heartbeat_of_all_sources() -> None:
-    acker = AckerNode(2, [0, CALLER], [CALLER])
+def test_barrier_and_caller_hear_at_once_and_notices_have_the_frontier_of_each_level() -> None:
+    acker = AckerNode(2, [0, CALLER], [CALLER], levels=2)
     acker.turn([AckMessage([], [(0, pack_time(3))])], 1.0)
-    sends = acker.turn([AckMessage([(pack_time(2), 7)], [(1, pack_time(4))])], 1.0)
+    sends = acker.turn([AckMessage([(pack_time(2), 7, 1)], [(1, pack_time(4))])], 1.0)
     assert [send.to for send in sends] == [BARRIER, CALLER]
     notice = sends[0].message
     assert isinstance(notice, MinimalTime)
-    assert (notice.time, notice.heartbeat) == (pack_time(2), pack_time(3))
+    assert (notice.time, notice.frontiers) == (pack_time(2), (pack_time(3), pack_time(2)))
 
 
 def acks(sends: list[Send]) -> list[AckMessage]:
@@ -214,9 +214,9 @@ def test_a_worker_gives_a_window_once_nothing_in_flight_may_correct_it() -> None
     node = WorkerNode(Plan(graph.build()), 0, 1)
     metas = Metas.numbered(0, 5, b"\0\0\0")
     sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(Metas(metas), list(range(5)), None))])], 1.0)
-    for number, in_flight in enumerate((pack_time(9), pack_time(20))):
+    for number, below in enumerate((pack_time(9), pack_time(20))):
         assert not batches(sends), "and what waits is acknowledged as such"
-        sends = node.turn([MinimalTime(pack_time(0), in_flight, 0, heartbeat=pack_time(50), number=number)], 1.0)
+        sends = node.turn([MinimalTime(pack_time(0), below, 0, frontiers=[below, pack_time(0)], number=number)], 1.0)
     (batch,) = batches(sends)
     assert [list(columns.payloads) for _, columns in batch.parts] == [[drift.Window(None, 0, 10, 5)]]
 
@@ -231,7 +231,7 @@ def test_a_batch_that_cannot_be_carried_goes_in_halves_and_an_item_as_a_failure(
     sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(Metas(metas), [1, 2, 3], None))])], 1.0)
     carried: list[Batch] = []
     acker = AckerNode(1, [], [])
-    acker.turn([AckMessage([(metas[0], 5)], [])], 1.0)
+    acker.turn([AckMessage([(metas[0], 5, 0)], [])], 1.0)
     while sends:
         send = sends.pop()
         if isinstance(send.message, Batch) and 2 in send.message.parts[0][1].payloads:
@@ -245,8 +245,8 @@ def test_a_batch_that_cannot_be_carried_goes_in_halves_and_an_item_as_a_failure(
     (failure,) = (payload for payload in payloads if type(payload) is Failure)
     assert failure.step == "abs" and "2 cannot be carried" in failure.message
     assert acker.table.in_flight == 1
-    acker.turn([AckMessage([(batch.granule, batch.checksum) for batch in carried[1:]], [])], 1.0)
-    acker.turn([AckMessage([(carried[0].granule, carried[0].checksum)], [])], 1.0)
+    acker.turn([AckMessage([tracked(batch) for batch in carried[1:]], [])], 1.0)
+    acker.turn([AckMessage([tracked(carried[0])], [])], 1.0)
     assert acker.table.in_flight == 0
 
 

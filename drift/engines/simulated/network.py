@@ -276,7 +276,7 @@ class Network:
             self._send_halves(sender, send, error)
             return
         event = self._event("batch", link, source, number, send.to, sender)
-        event.message = Pickled(parts, batch.granule, batch.checksum)
+        event.message = Pickled(parts, batch.granule, batch.checksum, batch.level)
         if send.logged is not None:
             send.logged.content = pickle.dumps(batch)
         if sender == CALLER and (turns := self._schedule.hold(event.key._replace(kind="outbox"))):
@@ -351,7 +351,8 @@ class Network:
                 if not self._is_taken(each):
                     continue
             assert each.message is not None
-            messages.append(Batch(each.message.granule, each.message.checksum, pickle.loads(each.message.parts)))
+            parts, granule, checksum, level = each.message
+            messages.append(Batch(granule, checksum, pickle.loads(parts), level))
         self._turn(to, messages)
         if to != BARRIER:
             self._took_s[to] = _TURNS_S[self._pick("took", link, source, number, nth, len(_TURNS_S))]

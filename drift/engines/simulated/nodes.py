@@ -61,7 +61,13 @@ class Nodes:
             return BarrierNode(dataflow, self.digest)
         if to == ACKER:
             pacing = pacing_of(self.plan, self.workers, self.batch_items)
-            return AckerNode(len(dataflow.sources), [*range(self.workers), CALLER], [CALLER], pacing=pacing)
+            return AckerNode(
+                len(dataflow.sources),
+                [*range(self.workers), CALLER],
+                [CALLER],
+                pacing=pacing,
+                levels=self.plan.levels.count,
+            )
         links = LinkLogs(parts_decoder(opened)) if self.deaths else None
         return WorkerNode(self.plan, to, self.workers, links=links, shelf=self.shelf)
 

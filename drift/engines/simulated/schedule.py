@@ -41,6 +41,7 @@ class Pickled(NamedTuple):
     parts: bytes
     granule: bytes
     checksum: int
+    level: int
 
 
 class Scheduled:

@@ -129,7 +129,9 @@ class ZeromqEngine:
         if _is_alone(feed) and not plan.puts_later and not self._shelf.timed:
             feed.intake.beat_interval_s = _LONG_TICK_MS / 1000
         pacing = pacing_of(plan, settings.workers, settings.items_at_once)
-        acker = AckerNode(len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing)
+        acker = AckerNode(
+            len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing, levels=plan.levels.count
+        )
         self._output = WithAcker(BarrierNode(dataflow, settings.digest, Spilled), BARRIER, acker)
         self._inbound: deque[Message] = deque()  # for the feed
         self._recovery: RecoveryNode | None = None

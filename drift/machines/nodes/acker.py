@@ -38,7 +38,7 @@ class _Hearers:
 
     def forget(self) -> None:
         """Treat the nodes as if they had got no notice yet."""
-        self.sent = BEGINNING, BEGINNING, BEGINNING, 0
+        self.sent: tuple[Sequence[bytes], bytes, int] = (), BEGINNING, 0
         self.sent_s = -math.inf
 
 
@@ -49,6 +49,7 @@ class AckerNode(Node):
         others: the nodes besides the barrier that get notices of minimal time, in this order.
         feeders: the nodes that feed items, and get the pace.
         pacing: for cycles that have to be fed at a pace.
+        levels: how many there are; see `drift.machines.levels`.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class AckerNode(Node):
         feeders: Sequence[int],
         *,
         pacing: Pacing | None = None,
+        levels: int = 1,
     ) -> None:
-        self.table = AckTable(range(sources))
+        self._levels = levels
+        self.table = AckTable(range(sources), levels=levels)
         self._sources = sources
         self._workers = [other for other in others if other >= 0]
         self.receivers = [*others, BARRIER]
@@ -86,7 +89,7 @@ class AckerNode(Node):
         sends: list[Send] = []
         if self._pacing is not None and self._pacing.judge(table.least_in_flight):
             sends += [Send(feeder, Pace(self._pacing.batch_items)) for feeder in self._feeders]
-        news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches
+        news = table.frontiers, table.least_in_flight, self._batches
         self.wake_s = math.inf
         if not self._checkpoint and all(each.sent == news for each in self._hearers):
             return sends
@@ -95,11 +98,11 @@ class AckerNode(Node):
         rank = -1 if held_by is None or held_by >= self._sources else held_by
         self._notices += 1
         notice = MinimalTime(
-            news[0],
-            news[1],
+            table.minimal_time,
+            table.least_in_flight,
             rank,
             self._batches,
-            news[2],
+            table.frontiers,
             self._tombstones,
             self._checkpoint,
             *self._mapped,
@@ -124,7 +127,7 @@ class AckerNode(Node):
 
     def rewind(self, order: Rewind) -> None:
         """Start a new table. Each worker also gives a heartbeat, once it has sent its stored items again."""
-        self.table = AckTable(range(self._sources + len(self._workers)), order.since)
+        self.table = AckTable(range(self._sources + len(self._workers)), order.since, self._levels)
         self._reached, self._checkpoint = order.checkpoint, 0
         for each in self._hearers:
             each.forget()

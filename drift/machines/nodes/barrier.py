@@ -26,6 +26,7 @@ from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tr
 from drift.machines.plan import feeding_step
 from drift.machines.worker import BARRIER
 from drift_acker.ledger import ack_of
+from drift_acker.table import Entry
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm, Digest, ListedParts, NewParts
 from drift_graph.errors import DriftBug
@@ -79,7 +80,7 @@ class BarrierNode(Node):
         return [] if self._ended else self._release()
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
-        consumed: list[tuple[bytes, int]] = []
+        consumed: list[Entry] = []
         sends: list[Send] = []
         before, breaks_off = self.minimal_time, False
         for message in messages:

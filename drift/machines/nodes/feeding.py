@@ -34,7 +34,17 @@ from drift.machines.nodes.messages import (
     Restart,
     Rewind,
 )
-from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Node, Send, ack_message, granule_of, tracked, unsent_batch
+from drift.machines.nodes.node import (
+    ACKER,
+    CALLER_NUMBER,
+    Node,
+    Send,
+    ack_message,
+    by_level,
+    granule_of,
+    tracked,
+    unsent_batch,
+)
 from drift.machines.nodes.pacing import needs_pace
 from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.plan import Plan
@@ -255,9 +265,10 @@ class FeedNode(Node):
         order, batches = self._replaced, []
         sends: list[Send] = []
         for receiver in order.replaced:
-            for parts in self.rewind_log.links.between(receiver, order.since, order.checkpoint):
-                batches.append(Batch(least_time(parts), self._ledger.checksum(), parts))
-                sends.append(Send(receiver, batches[-1]))
+            for of_all in self.rewind_log.links.between(receiver, order.since, order.checkpoint):
+                for level, parts in by_level(self._plan.levels, of_all):
+                    batches.append(Batch(least_time(parts), self._ledger.checksum(), parts, level))
+                    sends.append(Send(receiver, batches[-1]))
         ack = ack_of((), map(tracked, batches), [(0, order.checkpoint)])
         sends.append(Send(ACKER, ack_message(ack)))
         others = range(1, len(self._heartbeats))
@@ -273,10 +284,11 @@ class FeedNode(Node):
             if are_rows(columns.payloads):  # where they are sorted before they are split, nobody looks for the least
                 columns = sorted_by_meta(columns)
             granule = granule_of([(name, columns)])
-            for receiver, parts in self._route(name, columns).items():
-                batches.append(Batch(granule, self._ledger.checksum(), parts))
-                logged = self.rewind_log.links.log(receiver, parts) if self.rewind_log is not None else None
-                sends.append(Send(receiver, batches[-1], logged))
+            for receiver, of_all in self._route(name, columns).items():
+                for level, parts in by_level(self._plan.levels, of_all):
+                    batches.append(Batch(granule, self._ledger.checksum(), parts, level))
+                    logged = self.rewind_log.links.log(receiver, parts) if self.rewind_log is not None else None
+                    sends.append(Send(receiver, batches[-1], logged))
             if batches:
                 self._batches += 1
                 self._items += len(arrived.metas)

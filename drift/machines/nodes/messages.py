@@ -15,16 +15,18 @@ import msgspec
 
 from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.worker import Part
+from drift_acker.table import Entry
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded, Opened
 
 
 class Batch(msgspec.Struct, array_like=True):
-    """Items for a worker or the barrier, tracked by the acker at `granule`."""
+    """Items for a worker or the barrier, for targets of one level, tracked by the acker at `granule`."""
 
     granule: bytes
     checksum: int
     parts: list[Part]
+    level: int = 0
 
 
 class AckMessage(msgspec.Struct, array_like=True):
@@ -36,11 +38,11 @@ class AckMessage(msgspec.Struct, array_like=True):
         mapped_items, mapped_s: input items that the worker has mapped, and how long that took, since its last ack.
     """
 
-    cells: list[tuple[bytes, int]]
+    cells: list[Entry]
     heartbeats: list[tuple[int, bytes]]
     items: int = 0
     tombstones: int = 0
-    waiting: Sequence[tuple[bytes, int]] = ()
+    waiting: Sequence[Entry] = ()
     mapped_items: int = 0
     mapped_s: float = 0.0
 
@@ -53,7 +55,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
         in_flight: the least granule with a message in flight; END_OF_TIME if there is none.
         held_by: rank of the source that holds minimal time, or -1 if a message does.
         batches: how many batches of the calling process the acker knew of.
-        heartbeat: the least heartbeat of all sources: no input item will come below it.
+        frontiers: by level; minimal time is the last. None: all are minimal time.
         tombstones: how many all workers have reported so far.
         mapped_items, mapped_s: input items that all workers have mapped, and how long that took them together.
         checkpoint: the number of a checkpoint to take at exactly this time, or 0.
@@ -64,7 +66,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
     in_flight: bytes
     held_by: int
     batches: int = 0
-    heartbeat: bytes = b""
+    frontiers: Sequence[bytes] = ()
     tombstones: int = 0
     checkpoint: int = 0
     mapped_items: int = 0

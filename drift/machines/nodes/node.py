@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from drift.machines.levels import Levels
 from drift.machines.nodes.links import LoggedBatch
 from drift.machines.nodes.messages import (
     AckMessage,
@@ -32,7 +33,7 @@ from drift.machines.nodes.messages import (
 from drift.machines.plan import feeding_step
 from drift.machines.worker import Part
 from drift_acker.ledger import Ledger, ack_of
-from drift_acker.table import Ack
+from drift_acker.table import Ack, Entry
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.errors import DriftBug
@@ -147,13 +148,21 @@ def granule_of(parts: Iterable[Part]) -> bytes:
     return global_time_of(min(columns.metas.least() for _, columns in parts))
 
 
-def tracked(batch: Batch) -> tuple[bytes, int]:
+def tracked(batch: Batch) -> Entry:
     """The entry of a batch in acks."""
-    return batch.granule, batch.checksum
+    return batch.granule, batch.checksum, batch.level
 
 
 def ack_message(ack: Ack, items: int = 0, tombstones: int = 0) -> AckMessage:
     return AckMessage(list(ack.cells), list(ack.heartbeats), items, tombstones, list(ack.waiting))
+
+
+def by_level(levels: Levels, parts: Sequence[Part]) -> list[tuple[int, list[Part]]]:
+    """The parts for targets of each level, the least first."""
+    found: dict[int, list[Part]] = {}
+    for part in parts:
+        found.setdefault(levels.level_of(part[0]), []).append(part)
+    return [(level, found[level]) for level in sorted(found)]
 
 
 def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflow) -> list[Send]:
@@ -166,7 +175,7 @@ def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflo
     if not isinstance(batch, Batch):
         raise DriftBug(f"{type(batch).__name__} cannot be sent: {error}") from error
     halves = _halves(batch.parts) or [[_unsendable(*batch.parts[0], error, dataflow)]]
-    batches = [Batch(batch.granule, ledger.checksum(), parts) for parts in halves]
+    batches = [Batch(batch.granule, ledger.checksum(), parts, batch.level) for parts in halves]
     ack = ack_of([tracked(batch)], map(tracked, batches))
     return [*(Send(send.to, each) for each in batches), Send(ACKER, ack_message(ack))]
 

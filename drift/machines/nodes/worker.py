@@ -21,18 +21,31 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from itertools import accumulate
+from operator import gt
 from typing import Protocol
 
 from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, LoggedBatch, cut_parts, least_time
 from drift.machines.nodes.messages import Batch, CheckpointReply, Committed, Halt, Halted, Message, MinimalTime, Rewind
-from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, granule_of, split, tracked, unsent_batch
+from drift.machines.nodes.node import (
+    ACKER,
+    CALLER,
+    Node,
+    Send,
+    ack_message,
+    by_level,
+    granule_of,
+    split,
+    tracked,
+    unsent_batch,
+)
 from drift.machines.nodes.snapshots import NoRoom, Shelf, SnapshotName, merged, restored_from
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Snapshot, Worker
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
-from drift_acker.table import Ack
+from drift_acker.table import Ack, Entry
 from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.sizes import BATCH_BYTES, made_bytes
@@ -71,6 +84,7 @@ class WorkerNode(Node):
         relief: makes what drops states, from the lookup for keys that were never dropped; None: all are in memory.
 
     Attributes:
+        levels: of the plan.
         base: the lookup for keys that no snapshot has, by name of the grouping.
         patience_s, patience_batches: how long a worker that has nothing else to do holds items back because older ones
             are in flight: so long, or as long as so many batches take, since neighbours are as busy.
@@ -107,8 +121,8 @@ class WorkerNode(Node):
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
         if links is not None:  # snapshots of checkpoints go to the calling process
             self.receivers.append(CALLER)
-        self._ledger = Ledger(index + 1)
-        self._later = LaterHeld(self._ledger)
+        self.levels = plan.levels
+        self._start_ledger(0)
         self._groupings = {name for component in plan.components for name in component}
         # The calling process sends the items of these sources by key, in order; all other groupings get items from
         # neighbours as well.
@@ -126,6 +140,10 @@ class WorkerNode(Node):
             self._relief = self._make_relief(below)
             machine.page(self._relief.lookup)
         return machine
+
+    def _start_ledger(self, generation: int) -> None:
+        self._ledger = Ledger(self._index + 1, generation)
+        self._later = [LaterHeld(self._ledger, level) for level in range(self.levels.count)]
 
     def _begin(self, reached: bytes) -> None:
         """Start with nothing in flight, at this minimal time."""
@@ -146,7 +164,8 @@ class WorkerNode(Node):
         self._worked = False  # in the last turn
         self._batch_s = 0.0  # how long the last such turn took
         self._in_flight, self._noticed = reached, 0
-        self._minimal_time = self._heartbeat = reached
+        self._minimal_time = reached
+        self._frontiers = [reached] * self.levels.count
 
     def halt(self, order: Halt) -> Halted:
         return Halted(order.generation, self._minimal_time)
@@ -154,8 +173,7 @@ class WorkerNode(Node):
     def rewind(self, order: Rewind) -> None:
         """Forget what is at or above the checkpoint; a replaced worker gets what is below again from the senders."""
         assert self.links is not None
-        self._ledger = Ledger(self._index + 1, order.generation)
-        self._later = LaterHeld(self._ledger)
+        self._start_ledger(order.generation)
         self._order, self._watched_to = order, order.checkpoint
         if self._index in order.replaced:
             self._reported_tombstones, self._snapshots, self._later_sends, self._unstored_snapshot = 0, [], {}, None
@@ -187,20 +205,21 @@ class WorkerNode(Node):
         order = self._order
         assert order is not None and self.links is not None
         sends: list[Send] = []
-        sent: list[tuple[bytes, int]] = []
+        sent: list[Entry] = []
         if self._index not in order.replaced:
             for receiver in order.replaced:
-                for parts in self.links.between(receiver, order.since, order.checkpoint):
-                    batch = Batch(least_time(parts), self._ledger.checksum(), parts)
-                    sent.append(tracked(batch))
-                    sends.append(Send(receiver, batch))
+                for of_all in self.links.between(receiver, order.since, order.checkpoint):
+                    for level, parts in by_level(self.levels, of_all):
+                        batch = Batch(least_time(parts), self._ledger.checksum(), parts, level)
+                        sent.append(tracked(batch))
+                        sends.append(Send(receiver, batch))
             self._order = None
         for receiver, parts in self._later_sends.items():
-            again, its_sent = self._sent(least_time(parts), {receiver: parts}, 0.0)
+            again, its_sent = self._sent([least_time(parts)] * self.levels.count, {receiver: parts}, 0.0)
             sends += again
             sent += its_sent
         self._later_sends = {}
-        waiting = self._later.moved(self.machine.least_later)
+        waiting = self._moved(())
         guard = self._sources + self._index, END_OF_TIME
         return [*sends, self._ack(ack_of((), sent, [guard], waiting))]
 
@@ -276,11 +295,12 @@ class WorkerNode(Node):
             while made and made[0][0] < bound:
                 self._made_bytes -= heappop(made)[1]
         is_checkpoint = notice.checkpoint and notice.time >= self._minimal_time
-        due_below = min(notice.heartbeat, notice.in_flight)  # else what is in flight would correct what is fired
-        minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, due_below)
-        if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
-            self._minimal_time, self._heartbeat = minimal_time, heartbeat
-            self.machine.settle(minimal_time, heartbeat)
+        frontiers = notice.frontiers or [notice.time] * self.levels.count
+        moves = notice.time > self._minimal_time or any(map(gt, frontiers, self._frontiers))
+        if moves or self.levels.cyclic:
+            self._minimal_time = max(self._minimal_time, notice.time)
+            self._frontiers = list(map(max, self._frontiers, frontiers))
+            self.machine.settle(self._minimal_time, frontiers=self._frontiers, in_flight=notice.in_flight)
         if self._order is not None and self._minimal_time >= self._order.checkpoint:
             self._order = None
         if self.watched and self._minimal_time > self._watched_to:
@@ -324,9 +344,10 @@ class WorkerNode(Node):
             self.machine.stop_checkpoints()
 
     def _may_wait(self, parts: Sequence[Part]) -> bool:
-        if self._workers == 1 or self._patient.isdisjoint(name for name, _ in parts):
+        if self._workers == 1:
             return False
-        return _items_of(parts) >= _PATIENT_ITEMS_MIN
+        patient = (part for part in parts if part[0] in self._patient and not self.machine.keeps(*part))
+        return _items_of(parts) >= _PATIENT_ITEMS_MIN and any(patient)
 
     def _is_swift(self, own: Sequence[Part]) -> bool:
         """Whether a share of its own is processed at once: it is small, and little is corrected."""
@@ -408,7 +429,9 @@ class WorkerNode(Node):
 
         Together they would have the granule of the oldest, and so all be taken where only the oldest may be.
         """
-        return [Batch(granule_of([part]), self._ledger.checksum(), [part]) for part in parts]
+        return [
+            Batch(granule_of([part]), self._ledger.checksum(), [part], self.levels.level_of(part[0])) for part in parts
+        ]
 
     def _caused(
         self, batches: list[Batch], items: int, caused: dict[int, list[Part]], now_s: float, left: Sequence[Batch]
@@ -420,18 +443,26 @@ class WorkerNode(Node):
             left: what was not taken.
         """
         self._worked = True
-        granules = [batch.granule for batch in batches]
-        later = self._later.granule
-        if later is not None:
-            granules.append(later)
-        least = min(granules)
-        sends, sent = self._sent(least, caused, now_s)
-        waiting = self._later.moved(self.machine.least_later, leant_on=bool(sent) and least == later)
+        causes = [[each.granule] if each.granule is not None else [] for each in self._later]
+        for batch in batches:
+            causes[batch.level].append(batch.granule)
+        granules = list(accumulate((min(each, default=ABOVE_ALL) for each in causes), min))
+        least = granules[-1]
+        sends, sent = self._sent(granules, caused, now_s)
+        waiting = self._moved(sent)
         made = made_bytes(columns.payloads for parts in caused.values() for _, columns in parts)
         self._policy.learn(items, made)
         heappush(self._made if batches else self._fired, (least, made))
         self._made_bytes += made
         return [*sends, self._ack(ack_of(map(tracked, batches), [*sent, *map(tracked, left)], (), waiting))]
+
+    def _moved(self, sent: Sequence[Entry]) -> list[Entry]:
+        """The entries of an ack so that all that waits now is tracked, with these messages."""
+        leant_on = {granule for granule, _, _ in sent}
+        moved: list[Entry] = []
+        for held, least in zip(self._later, self.machine.least_by_level):
+            moved += held.moved(least, leant_on=held.granule in leant_on)
+        return moved
 
     def _ack(self, ack: Ack) -> Send:
         made, self._reported_tombstones = self.tombstones - self._reported_tombstones, self.tombstones
@@ -441,14 +472,20 @@ class WorkerNode(Node):
         return Send(ACKER, message)
 
     def _sent(
-        self, granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
-    ) -> tuple[list[Send], list[tuple[bytes, int]]]:
-        """Send items as batches; those for this worker wait here. Returns also the entries for the ack."""
+        self, granules: Sequence[bytes], parts_by_receiver: dict[int, list[Part]], now_s: float
+    ) -> tuple[list[Send], list[Entry]]:
+        """Send items as batches; those for this worker wait here. Returns also the entries for the ack.
+
+        Args:
+            granules: by level, at which messages to targets of the level are tracked.
+        """
         sends: list[Send] = []
-        sent: list[tuple[bytes, int]] = []
-        for receiver, parts in parts_by_receiver.items():
+        sent: list[Entry] = []
+        every = [(to, *each) for to, parts in parts_by_receiver.items() for each in by_level(self.levels, parts)]
+        for receiver, level, parts in every:
+            granule = granules[level]
             if receiver == self._index:
-                batch = Batch(granule, self._ledger.checksum(), parts)
+                batch = Batch(granule, self._ledger.checksum(), parts, level)
                 if self._is_swift(parts):
                     self._at_once.append(batch)
                 else:
@@ -459,7 +496,7 @@ class WorkerNode(Node):
                     parts, logged = self._without_received(receiver, parts, logged)
                     if not parts:
                         continue
-                batch = Batch(granule, self._ledger.checksum(), parts)
+                batch = Batch(granule, self._ledger.checksum(), parts, level)
                 sends.append(Send(receiver, batch, logged))
             sent.append(tracked(batch))
         return sends, sent
