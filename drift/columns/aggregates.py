@@ -71,12 +71,12 @@ def running(
         made, after = _aggregated(aggregate, batch, rows, before)
         columns.append((name, made))
         accumulators.append(after)
-    made = _with_columns(rows, columns)
+    made = with_columns(rows, columns)
     store(zip(keys, zip(*accumulators)))
     return made
 
 
-def _with_columns(rows: Frame, columns: Sequence[tuple[str, pl.Series | Sequence[Any]]]) -> Sequence[Any]:
+def with_columns(rows: Frame, columns: Sequence[tuple[str, pl.Series | Sequence[Any]]]) -> Sequence[Any]:
     """Rows with further columns; as dicts, if one is a list of values that are in none."""
     found = [values.alias(name) for name, values in columns if isinstance(values, pl.Series)]
     if len(found) == len(columns):
@@ -85,7 +85,7 @@ def _with_columns(rows: Frame, columns: Sequence[tuple[str, pl.Series | Sequence
     return [{**row, **dict(zip(names, values))} for row, *values in zip(rows, *lists)]
 
 
-def _in_a_column(values: Sequence[Any], like: pl.Series | None = None) -> pl.Series | Sequence[Any]:
+def in_a_column(values: Sequence[Any], like: pl.Series | None = None) -> pl.Series | Sequence[Any]:
     """A column of these values, of the type of another one; as they are, if they have no such type, or a value of it is
     another one in a column.
     """
@@ -247,14 +247,14 @@ def _aggregated(aggregate: Any, batch: _Keyed, rows: Frame, before: list[Any]) -
         found: Any = compute(batch, rows, of, kind, before)
         if found is None:
             made, after = _one_by_one(aggregate, batch, rows, before)
-            found = _in_a_column(made, rows.column(of) if kind[0] == "shift" else None), after
+            found = in_a_column(made, rows.column(of) if kind[0] == "shift" else None), after
         return found  # type: ignore[no-any-return]
     assert kernel is not None
     values, known = (None, None) if kind == "count" else values_known(rows, aggregate)
     column = kernel.Accumulators(kind, aggregate.begin_value, aggregate.add_value)
     made, have_one, after = column.running(batch.codes, values, known, before)
     if have_one is None:
-        return _in_a_column(aggregate.results(made)), after
+        return in_a_column(aggregate.results(made)), after
     arrays = list(map(np.asarray, made))
     series = pl.Series(means(arrays[1], np.maximum(arrays[0], 1)) if kind == "mean" else arrays[0])
     if 0 in have_one:

@@ -78,13 +78,13 @@ class Fired(NamedTuple):
     Attributes:
         timers, keys: their metas and keys, in order.
         metas: of the pairs, without what a map adds behind a timer's.
-        pairs: or other rows; None if there are none.
+        pairs: or other rows, as dicts where they are in no columns; None if there are none.
     """
 
     timers: Metas
     keys: list[Any]
     metas: Metas
-    pairs: PairRows | Frame | None
+    pairs: PairRows | Sequence[Any] | None
 
 
 class AsOf(Joined):

@@ -4,8 +4,10 @@ Invariant: rows, their metas and the states of keys are those of a `drift.flow.r
 end behind their rows, and of its timers.
 
 Why: rows are stored by key in the order of their times, so what a row is an aggregate of is a stretch of each run of
-them, found by bisection, and its values are added one by one in order. All rows of a key and a time have the same
-values, and come from the first timer of that moment: that of the first of them, or the one that forgets rows.
+them, found by bisection, and its values are added one by one in order. An aggregate whose values are no numbers of 64
+bits, or whose sums are none, has objects in that batch, as the others beside it have arrays. All rows of a key and a
+time have the same values, and come from the first timer of that moment: that of the first of them, or the one that
+forgets rows.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, means, values_known_in
+from drift.columns.aggregates import Array, in_a_column, means, values_known_in, with_columns
 from drift.columns.as_of import AsOf, Fired
 from drift.columns.joined import Run, Stored, _bisected
 from drift.columns.rows import Frame
@@ -75,19 +77,12 @@ class Versions(dict[int, _Forget]):
         return found
 
 
-class _NoNumbers(Exception):
-    """Values, or a sum, are no numbers of 64 bits."""
-
-
 class Rolled(AsOf):
     """The rows of one stage.
 
     Args:
         step: whose rows these are.
         timers: what the metas of the process' timers are made of, as `AsOf` has it.
-
-    Attributes:
-        is_over: that values have come which are not added here: all is to be handed back.
     """
 
     def __init__(self, step: Any, timers: tuple[bytes, bytes, int]) -> None:
@@ -99,7 +94,6 @@ class Rolled(AsOf):
         self._forget = Versions()  # of each key its last time, and the timer that forgets
         self._due: list[tuple[int, int]] = []  # a heap of these timers, and of earlier ones of their keys
         self.fired: list[tuple[bytes, Any]] = []  # timers that have forgotten since this was asked for, and their keys
-        self.is_over = False
 
     def add(self, metas: Metas, sides_of: Array, times_of: Sequence[int], sides: Sequence[tuple[Frame, Array]]) -> None:
         now = self.now
@@ -115,11 +109,7 @@ class Rolled(AsOf):
         timers, firsts, groups = self._timers(own)
         codes, times = own.codes[firsts], own.times[firsts]
         run = Run.of(own.codes, own.times, np.zeros(len(own.codes), np.int64), own.rows)
-        try:
-            columns = self._values(codes, times, [*self.sides[1].runs, run])
-        except _NoNumbers:
-            self.is_over = True
-            return None
+        columns = self._values(codes, times, [*self.sides[1].runs, run])  # raises before anything changes
         self.waiting = waiting.slice(len(own.codes), len(waiting.codes))
         if self._known and (self.waiting is None or self.waiting.metas[0]):
             self._known = {}
@@ -135,19 +125,15 @@ class Rolled(AsOf):
         rows = np.argsort(ranks[groups], kind="stable")
         counts = np.bincount(ranks[groups], minlength=len(timers)).tolist()
         endings = [output + child(index) for index in range(max(counts))]
-        made = own.rows[rows].with_columns([each.gather(groups[rows]) for each in columns])
+        made = with_columns(Frame(own.rows[rows]), [(name, _at(groups[rows], each)) for name, each in columns])
         by_number = list(self._numbers)
         keys = [by_number[number] for number in codes[order].tolist()]
-        return Fired(timers, keys, timers.children(counts, endings), Frame(made))
+        return Fired(timers, keys, timers.children(counts, endings), made)
 
     # Values.
 
-    def _values(self, codes: Array, times: Array, runs: Sequence[Run]) -> list[pl.Series]:
-        """The aggregates for keys and times, a column for each.
-
-        Raises:
-            _NoNumbers: values, or a sum, are no numbers of 64 bits.
-        """
+    def _values(self, codes: Array, times: Array, runs: Sequence[Run]) -> list[tuple[str, pl.Series | Sequence[Any]]]:
+        """The aggregates for keys and times by name: a column for each, or a list of values that are in none."""
         step = self._step
         begins, ends = times + (step.behind - step.span + (not step.has_start)), times + (step.behind + step.has_end)
         stretches = []
@@ -155,19 +141,24 @@ class Rolled(AsOf):
             first, last = run.stretches(codes, begins, None)
             stretches.append((first, _bisected(run.times, first, last, ends)))
         counts: Array = sum(last - first for first, last in stretches)  # type: ignore[assignment]
-        added: dict[Any, tuple[Array, Array]] = {}
-        columns = []
-        for name, kind, field, needs_value in step.columns:
+        added: dict[Any, tuple[Array, Array] | None] = {}
+        columns: list[tuple[str, pl.Series | Sequence[Any]]] = []
+        for name, aggregate in zip(step.running.names, step.running.aggregates):
+            kind, field = aggregate.in_columns
             if kind == "count":
-                columns.append(pl.Series(name, counts))
+                columns.append((name, pl.Series(counts)))
                 continue
-            adds = "sum" if kind == "mean" else kind
-            if (field, adds) not in added:
-                added[field, adds] = _added(field, adds, runs, stretches, needs_value)
-            made, known = added[field, adds]
+            of = field, "sum" if kind == "mean" else kind, aggregate.needs_values
+            if of not in added:
+                added[of] = _added(*of, runs, stretches)
+            found = added[of]
+            if found is None:
+                columns.append((name, _one_by_one(aggregate, runs, stretches)))
+                continue
+            made, known = found
             if kind == "mean":
                 made = means(made, np.maximum(known, 1))
-            columns.append(pl.Series(name, made).set(pl.Series(known == 0), None))
+            columns.append((name, pl.Series(made).set(pl.Series(known == 0), None)))
         return columns
 
     # Timers.
@@ -294,7 +285,7 @@ class Rolled(AsOf):
 
     def back(self) -> Self:
         other = super().back()
-        other._forget, other.fired, other.is_over = Versions(self._forgets()), [], False
+        other._forget, other.fired = Versions(self._forgets()), []
         other._wait_for_all()
         return other
 
@@ -304,27 +295,43 @@ class Rolled(AsOf):
         self._forget, self._due, self.now = Versions(), [], TIME_MIN
 
 
+def _at(places: Array, values: pl.Series | Sequence[Any]) -> pl.Series | Sequence[Any]:
+    return values.gather(places) if isinstance(values, pl.Series) else [values[at] for at in places.tolist()]
+
+
 def _added(
-    field: str, adds: str, runs: Sequence[Run], stretches: Sequence[tuple[Array, Array]], needs_value: bool
-) -> tuple[Array, Array]:
+    field: str, adds: str, needs_value: bool, runs: Sequence[Run], stretches: Sequence[tuple[Array, Array]]
+) -> tuple[Array, Array] | None:
     """The sum, or the least or greatest, of each stretch, over all runs; and of how many values it is.
 
-    Raises:
-        _NoNumbers: values, or a sum, are no numbers of 64 bits.
+    None where values, or a sum, are no numbers of 64 bits, or one is missing.
     """
-    if kernel is None:
-        raise _NoNumbers
+    assert kernel is not None
     known = np.zeros(len(stretches[0][0]), np.int64)
     made: Array | None = None
     for run, (first, last) in zip(runs, stretches):
         found = values_known_in(run.rows.get_column(field))
         if found is None or (needs_value and found[1] is not None):
-            raise _NoNumbers
+            return None
         values, mask = found
         made = np.zeros(len(known), values.dtype) if made is None else made
         try:
             kernel.rolled(values, mask, first, last, made, known, adds)
         except OverflowError:
-            raise _NoNumbers from None
+            return None
     assert made is not None
     return made, known
+
+
+def _one_by_one(
+    aggregate: Any, runs: Sequence[Run], stretches: Sequence[tuple[Array, Array]]
+) -> pl.Series | Sequence[Any]:
+    """The aggregate of each stretch, over all runs, in objects; the values of rows in no stretch are not asked for."""
+    parts: list[list[Sequence[Any]]] = []
+    for run, (first, last) in zip(runs, stretches):
+        begins, ends = (np.bincount(each, minlength=len(run.codes) + 1) for each in (first, last))
+        inside = np.cumsum(begins - ends)[:-1] > 0
+        values = list(aggregate.values_of(Frame(run.rows.filter(pl.Series(inside)))))
+        before = np.append(0, np.cumsum(inside))
+        parts.append([values[start:stop] for start, stop in zip(before[first].tolist(), before[last].tolist())])
+    return in_a_column([aggregate.result_of(chain.from_iterable(each)) for each in zip(*parts)])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import chain, compress
 from typing import Any, ClassVar, Generic, Literal, Never, TypeVar, overload
@@ -137,6 +137,13 @@ class Aggregate(Generic[T, V]):
         """The final value of each accumulator; where these are the values, without a call for each."""
         is_itself = type(self).result is Aggregate.result
         return accumulators if is_itself else list(map(self.result, accumulators))
+
+    def result_of(self, values: Iterable[Any]) -> Any:
+        """The final value of values from `values_of`, added one after the other."""
+        each = iter(values)
+        for first in each:
+            return self.result(functools.reduce(self.add_value, each, self.begin_value(first)))
+        return self.of_nothing
 
     # The first two: of what type `drift.agg.collect()` is follows from the stream, later than its `then` is called.
     @overload

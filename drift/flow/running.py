@@ -8,7 +8,6 @@ the same outputs and accumulators, aggregate by aggregate.
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, groupby, takewhile
@@ -154,31 +153,21 @@ class RollingStep(_ByValue, RollsRows, frozen=True):
         return time + 1 - max(self.reach - (not self.has_start), max(self.behind, 0))
 
     @property
-    def columns(self) -> list[tuple[str, Any, Any, bool]] | None:
-        """The names of the aggregates, what is computed, of which fields, and whether these need a value.
-
-        None if one is not of columns.
-        """
-        of = [each.in_columns for each in self.running.aggregates]
-        if None in of or any(type(each[1]) is not str for each in of if each is not None):
-            return None
-        needs = [each.needs_values for each in self.running.aggregates]
-        return [(name, *each, need) for name, each, need in zip(self.running.names, of, needs)]  # type: ignore[misc]
-
-    @property
     def in_order(self) -> str:  # type: ignore[override]
         """The name of the form that runs it in order; "" for none."""
-        return "rolling" if self.behind <= 0 and self.columns is not None else ""
+        return "rolling" if self.behind <= 0 and None not in map(self._of_a_field, self.running.aggregates) else ""
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         if self.behind > 0:
             return "its spans end behind their rows"
         named = dict(zip(self.running.names, self.running.aggregates))
-        return not_in_columns(key, named, lambda each: None if self._is_computed(each) else each.in_columns)
+        return not_in_columns(key, named, self._of_a_field)
 
     @staticmethod
-    def _is_computed(aggregate: Aggregate[Any, Any]) -> bool:
-        return aggregate.in_columns is not None and type(aggregate.in_columns[1]) is not str
+    def _of_a_field(aggregate: Aggregate[Any, Any]) -> tuple[Any, str] | None:
+        """What is computed, and of which field; None if it is not of one."""
+        of = aggregate.in_columns
+        return of if of is not None and type(of[1]) is str else None
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
         from drift.columns.rolling import Rolled  # here: it needs numpy
@@ -304,9 +293,5 @@ class FrameStep(_ByValue, frozen=True):
 
 def _results(running: RunningStep, payloads: Sequence[Any]) -> dict[str, Any]:
     """The aggregates of some rows."""
-    found = {}
-    for name, aggregate in zip(running.names, running.aggregates):
-        begin, *more = aggregate.values_of(payloads) if payloads else (None,)
-        added = functools.reduce(aggregate.add_value, more, aggregate.begin_value(begin) if payloads else None)
-        found[name] = aggregate.result(added) if payloads else aggregate.of_nothing
-    return found
+    named = zip(running.names, running.aggregates)
+    return {name: aggregate.result_of(aggregate.values_of(payloads) if payloads else ()) for name, aggregate in named}

@@ -10,10 +10,11 @@ row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from drift.machines.in_order import InOrder, Shared
+from drift.machines.in_order import InOrder, Shared, unless_it_raises
 from drift.machines.keys import form_of_identity
 from drift.machines.log import Keyed
 from drift.machines.timers import Due
@@ -197,8 +198,7 @@ class RollingRows(WaitingRows):
         self._key = process.key
 
     def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
-        is_over = self._arrays is not None and self._arrays.is_over
-        sided = None if is_over else self._join.sided(self._key, rows)  # type: ignore[attr-defined]
+        sided = self._join.sided(self._key, rows)  # type: ignore[attr-defined]
         if sided is None:
             self.hand_back()
             return 0, []
@@ -208,9 +208,10 @@ class RollingRows(WaitingRows):
         return self._arrays.absorb_states(states, {key: [each.meta for each in heap] for key, heap in timers.items()})
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        sent = super().fire(bound, ended=ended)
-        if self._arrays is not None and self._arrays.is_over:
+        sent = unless_it_raises(partial(super().fire, bound, ended=ended))
+        if sent is None:
             self.hand_back()
+            return []
         if self._arrays is not None and self._arrays.fired:
             metas, keys = zip(*sorted(self._arrays.fired, key=itemgetter(0)))
             self._arrays.fired = []

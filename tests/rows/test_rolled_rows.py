@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from in_step import check_in_step
 
 import drift
+from drift.columns.rolling import Rolled
 from drift.columns.rows import Frame
+from drift.flow.running import RollingStep
 from drift.machines.checkpoints import DELETED
 from drift.machines.forms import forms_of
 from drift.machines.plan import Plan
@@ -137,7 +139,7 @@ def test_rolled_rows_stay_in_arrays_and_are_the_same_over_zeromq(monkeypatch: py
     def no_objects(*_: Any) -> Any:
         raise AssertionError("a row has become a dict")
 
-    monkeypatch.setattr(drift.flow.running.RollingStep, "__call__", no_objects)
+    monkeypatch.setattr(RollingStep, "__call__", no_objects)
     assert drift.run(graph, {"rows": table(rows)}, batch_items=100).finish().digest == digest
     assert forms_of(graph.build())["rolling by field zone"][1:] == (
         "settled",
@@ -179,20 +181,38 @@ def test_a_frame_of_rows_says_what_is_in_columns() -> None:
     assert found["out"] == found["last"]
 
 
-@pytest.mark.parametrize("field, value", [("n", None), ("n", 2**62), ("fare", math.nan)])
-def test_a_value_that_is_not_added_in_arrays_is_added_in_the_step(field: str, value: Any) -> None:
+@pytest.mark.parametrize("field, value", [("n", None), ("n", 2**62), ("n", -(2**62)), ("fare", math.nan)])
+@pytest.mark.parametrize("batch_items", [10, 1000])
+def test_an_aggregate_that_is_not_added_in_arrays_has_objects_beside_the_others(
+    field: str, value: Any, batch_items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = many(90)
     for at in (40, 41, 43, 44):
         rows[at][field] = value
-    graph = graph_of(("zone",), (9, "both", 0), list(AGGREGATES), drift.EventTime("day", lateness=9))
+    aggregates = {**AGGREGATES, "first zone": drift.agg.min("zone"), "last zone": drift.agg.max("zone")}
+    graph = drift.Graph("rolled")
+    keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", lateness=9)).key_by("n")
+    keyed.rolling(9, closed="none", **aggregates).sink("out")
     digest = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
-    assert drift.run(graph, {"rows": table(rows)}, batch_items=10).finish().digest == digest
+    monkeypatch.setattr(RollingStep, "on_time", None)  # of each key and time that would be in objects
+    assert drift.run(graph, {"rows": table(rows)}, batch_items=batch_items).finish().digest == digest
 
 
-def test_a_field_that_needs_a_value_ends_the_run_at_its_row() -> None:
+def test_a_row_that_is_in_no_span_is_not_asked_for_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between others of its key, in one run."""
+    monkeypatch.setattr(RollingStep, "on_time", None)
+    rows = [{**row, "zone": "a", "day": at // 2 * 9, "n": None if at == 5 else 1} for at, row in enumerate(many(12))]
     graph = drift.Graph("needed")
     keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day")).key_by("zone")
-    keyed.rolling(3, total=drift.agg.sum("n", nulls="error")).sink("out")
+    keyed.rolling(3, closed="left", total=drift.agg.sum("n", nulls="error"), of=drift.agg.min("zone")).sink("out")
+    assert [item.payload["total"] for item in drift.run(graph, {"rows": table(rows)})] == [None] * 12
+
+
+@pytest.mark.parametrize("others", [{}, {"mean": drift.agg.mean("n")}])
+def test_a_field_that_needs_a_value_ends_the_run_at_its_row(others: dict[str, Any]) -> None:
+    graph = drift.Graph("needed")
+    keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day")).key_by("zone")
+    keyed.rolling(3, **others, total=drift.agg.sum("n", nulls="error")).sink("out")
     rows = [{**row, "n": None if row["day"] == 3 else 1} for row in many(40)]
     with pytest.raises(drift.StepError, match="sum of field n is None"):
         drift.run(graph, {"rows": table(rows)}).finish()
@@ -250,8 +270,16 @@ def test_timers_that_forget_are_those_of_the_step_whatever_the_times(closed: Any
             assert sent[0] == sent[1]
 
 
-def test_rows_of_several_times_that_wait_are_handed_back_with_what_forgets_the_others() -> None:
-    rows = [{"zone": "a", "day": 0, "n": 1 if at < 1 else 2**62, "fare": 0.5} for at in range(4)]
+def test_rows_of_several_times_that_wait_are_handed_back_with_what_forgets_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values, rows = Rolled._values, [{"zone": "a", "day": 0, "n": at, "fare": 0.5} for at in range(4)]
+
+    def raises_at_3(self: Any, codes: Any, times: Any, runs: Any) -> Any:
+        assert 3 not in times, "as a function that raises"
+        return values(self, codes, times, runs)
+
+    monkeypatch.setattr(Rolled, "_values", raises_at_3)
     sent: list[list[bytes]] = []
     for in_columns in (True, False):
         stage, found = stage_of(("zone",), (4, "right", 0), ["whole"]), list[bytes]()
