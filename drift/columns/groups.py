@@ -21,13 +21,11 @@ import polars as pl
 from drift.columns.aggregates import (
     Array,
     InColumns,
-    Kind,
     codes_of,
     means,
     numbers_in,
 )
 
-_ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
 UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
 
@@ -75,34 +73,10 @@ def columns_of_keys(keys: Sequence[Any], fields: int) -> list[pl.Series]:
     return [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
 
 
-def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array] | None:
-    """Accumulators, of one group or more, as arrays; of a mean two.
-
-    None if one is of nulls alone, or they are not all integers of 64 bits, or floats.
-    """
-    if None in accumulators:  # of values that are all null
-        return None
-    columns = list(zip(*accumulators)) if kind == "mean" else [accumulators]
-    try:
-        return [np.array(each, _ARRAYS[frozenset(map(type, each))]) for each in columns]
-    except (KeyError, OverflowError):
-        return None
-
-
-def listed(kind: Kind, arrays: Sequence[Array]) -> list[Any]:
-    """The inverse of `arrays_of`."""
-    return list(zip(*(each.tolist() for each in arrays))) if kind == "mean" else arrays[0].tolist()
-
-
 def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Any]]) -> list[Array]:
     """The results of each aggregate, whose accumulators are in buffers."""
     arrays = (list(map(np.asarray, each)) for each in accumulators)
     return [means(*reversed(each)) if kind == "mean" else each[0] for (kind, _), each in zip(aggregates, arrays)]
-
-
-def _greatest(values: Array) -> int:
-    """The greatest distance from 0."""
-    return max(int(values.max()), -int(values.min()))
 
 
 def values_by_key(

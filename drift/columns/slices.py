@@ -5,7 +5,8 @@ nothing has changed, and the answer is None or False.
 
 Why: slices come in order, all of an end at once, and a key has at most one of each end. A window's timer hangs on its
 first slice alone. So the windows of an end are the slices whose timer is for it; whatever other slices there are belong
-to these windows, and are merged into them end by end, in their order.
+to these windows, and are merged into them end by end, in their order. An aggregate whose accumulators are no numbers of
+64 bits, or whose sums may be none, has objects there, in one array, as the others beside it have numbers.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from itertools import chain, compress, islice, pairwise, repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 
-from drift.columns.aggregates import _EXACT_MAX, Array, InColumns
-from drift.columns.groups import UNUSED_MIN, KeyNumbers, _greatest, arrays_of, listed, results_of
+from drift.columns.aggregates import _EXACT_MAX, Array, in_a_column, means
+from drift.columns.groups import UNUSED_MIN, KeyNumbers
 from drift.columns.windows import window_rows
 from drift.operators import Timer
 from drift_graph.canonical import canonical_each, stored_each
+from drift_graph.functions import pass_interrupts
 from drift_graph.meta import LATER_MARK, pack_time, varint
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
@@ -29,6 +32,7 @@ from drift_graph.payloads import Rows
 #: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
 _TIME_MAX = 1 << 60
 _NONE, _NEVER = -(1 << 62), (1 << 63) - 1  # in place of a time
+_ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
 
 
 class Kind(NamedTuple):
@@ -37,25 +41,25 @@ class Kind(NamedTuple):
     Attributes:
         make: makes a slice of its key, start, end and accumulator.
         fields: how many fields the key has.
-        names: of its values, None of one value; `aggregates`: what is computed for each.
+        names: of its values, None of one value; `parts`: the aggregate of each.
         result: makes a value of an accumulator, where items are objects, and so are windows; None where they are rows.
     """
 
     make: Callable[..., Any]
     fields: int
     names: tuple[str, ...] | None
-    aggregates: tuple[InColumns, ...]
+    parts: tuple[Any, ...]
     result: Callable[[Any], Any] | None = None
 
     def accumulators(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
         """Accumulators in arrays as objects, one by one."""
-        lists = [listed(kind, each) for (kind, _), each in zip(self.aggregates, arrays)]
+        lists = list(map(_listed, arrays))
         return lists[0] if self.names is None else list(zip(*lists))
 
     def results(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
         """The results of each aggregate in an array; of objects, the values in one list."""
         if self.result is None:
-            return results_of(self.aggregates, arrays)
+            return list(map(_results, self.parts, arrays))
         return [list(map(self.result, self.accumulators(arrays)))]
 
 
@@ -63,7 +67,7 @@ class Slices(Rows):
     """Slices of sliding windows.
 
     Args:
-        arrays: of each aggregate the accumulators, in one array or two.
+        arrays: of each aggregate the accumulators: of numbers one array, of means two, and one of objects.
     """
 
     __slots__ = ("kind", "keys", "starts", "ends", "arrays", "_values")
@@ -83,11 +87,6 @@ class Slices(Rows):
             bounds = self.starts.tolist(), self.ends.tolist()
             self._values = list(map(self.kind.make, self.keys, *bounds, self.kind.accumulators(self.arrays)))
         return self._values
-
-    @property
-    def dtypes(self) -> list[Any]:
-        """The types of the arrays."""
-        return [each.dtype for every in self.arrays for each in every]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -116,9 +115,9 @@ class Slices(Rows):
 
     def joined(self, others: Sequence[Self]) -> Self | None:
         every = [self, *others]
-        if any(type(each) is not Slices or each.kind != self.kind or each.dtypes != self.dtypes for each in every):
+        if any(type(each) is not Slices or each.kind != self.kind for each in every):
             return None
-        arrays = [list(map(np.concatenate, zip(*parts))) for parts in zip(*(each.arrays for each in every))]
+        arrays = list(map(_joined, zip(*(each.arrays for each in every))))
         starts, ends = (np.concatenate([getattr(each, name) for each in every]) for name in ("starts", "ends"))
         return type(self)(self.kind, list(chain.from_iterable(each.keys for each in every)), starts, ends, arrays)
 
@@ -132,27 +131,56 @@ class Slices(Rows):
 def slices_of(
     make: Callable[..., Any],
     fields: int,
-    values: tuple[tuple[str, ...] | None, Sequence[InColumns]],
+    names: tuple[str, ...] | None,
+    parts: Sequence[Any],
     keys: list[Any],
     bounds: Sequence[tuple[int, int]],
     counts: Sequence[int],
     accumulators: Sequence[Sequence[Any]],
 ) -> Slices | None:
-    """Windows as slices; None where bounds are beyond 64 bits, or what is least hangs on the order of values."""
-    kind = Kind(make, fields, values[0], tuple(values[1]))
+    """Windows as slices; None where bounds are beyond 64 bits."""
+    kind = Kind(make, fields, names, tuple(parts))
     try:
         starts, ends = (np.repeat(np.array(each, np.int64), counts) for each in zip(*bounds))
     except OverflowError:
         return None
-    arrays = [list(map(np.asarray, each)) for each in accumulators]
-    if any(of[0] in ("min", "max") and _depends_on_order(each[0]) for of, each in zip(kind.aggregates, arrays)):
-        return None
+    arrays = [_in_order(part, list(map(np.asarray, each))) for part, each in zip(parts, accumulators)]
     return Slices(kind, keys, starts, ends, arrays)
 
 
-def _depends_on_order(values: Array) -> bool:
-    """Whether the least and the greatest of values are others in another order."""
-    return values.dtype == np.float64 and bool(np.isnan(values).any() or np.signbit(values[values == 0]).any())
+def _in_order(part: Any, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Accumulators in arrays; as objects, where the least and the greatest are others in another order."""
+    values = arrays[-1]
+    if part.adds not in ("min", "max") or values.dtype.kind != "f":
+        return arrays
+    return _widened(arrays) if np.isnan(values).any() or np.signbit(values[values == 0]).any() else arrays
+
+
+def _widened(arrays: Sequence[Array]) -> list[Array]:
+    """Accumulators as objects."""
+    return [_objects(_listed(arrays))]
+
+
+def _objects(values: Sequence[Any]) -> Array:
+    return np.fromiter(values, object, len(values))
+
+
+def _listed(arrays: Sequence[Array]) -> list[Any]:
+    return arrays[0].tolist() if len(arrays) == 1 else list(zip(*(each.tolist() for each in arrays)))
+
+
+def _joined(each: Sequence[Sequence[Array]]) -> list[Array]:
+    """Accumulators one after the other; as objects, where not all are of one type."""
+    if len({arrays[-1].dtype.kind for arrays in each}) > 1:
+        each = list(map(_widened, each))
+    return list(map(np.concatenate, zip(*each)))
+
+
+def _results(part: Any, arrays: Sequence[Array]) -> Array:
+    """The results of accumulators of an aggregate."""
+    if arrays[-1].dtype.kind == "O":
+        return _objects(list(map(part.result, arrays[-1])))
+    return means(arrays[1], arrays[0]) if part.adds == "mean" else arrays[0]
 
 
 def merging_of(
@@ -271,39 +299,31 @@ class Merging:
         return pairwise([0, *edges.tolist(), len(slices)])
 
     def in_arrays(self, slices: Sequence[Any]) -> Slices | None:
-        """Slices that came one by one; None where they have no form in arrays."""
-        make, fields, names, aggregates, _ = self._kind
+        """Slices that came one by one; None where their keys or bounds have no form in arrays."""
+        make, fields, names, parts, _ = self._kind
         if set(map(type, slices)) != {make}:
             return None
         keys = [each.key for each in slices]
-        parts = [keys] if fields < 2 else list(zip(*keys))
-        if any(not set(map(type, part)) <= {str, int, type(None)} for part in parts):
+        of_fields = [keys] if fields < 2 else list(zip(*keys))
+        if any(not set(map(type, each)) <= {str, int, type(None)} for each in of_fields):
             return None
         accumulators = [each.accumulator for each in slices]
         lists = [accumulators] if names is None else list(zip(*accumulators))
-        found = [arrays_of(kind, each) for (kind, _), each in zip(aggregates, lists)]
-        arrays = [each for each in found if each is not None]
+        arrays = [_in_order(part, _arrays_of(part, each)) for part, each in zip(parts, lists)]
         try:
             starts, ends = (np.array([getattr(each, name) for each in slices], np.int64) for name in ("start", "end"))
         except OverflowError:
             return None
-        if len(arrays) < len(found):
-            return None
-        for (kind, _), (values, *_) in zip(aggregates, arrays):
-            if kind in ("min", "max") and _depends_on_order(values):
-                return None
         return Slices(self._kind, keys, starts, ends, arrays)
 
     def takes(self, slices: Rows) -> bool:
         """Whether these may be added to those that are here."""
-        if (
-            not isinstance(slices, Slices)
-            or slices.kind != self._kind
-            or int(slices.starts.min()) < -_TIME_MAX
-            or int(slices.ends.max()) > _TIME_MAX
-        ):
-            return False
-        return not self._ended or self._ended[-1].slices.dtypes == slices.dtypes
+        return (
+            isinstance(slices, Slices)
+            and slices.kind == self._kind
+            and int(slices.starts.min()) >= -_TIME_MAX
+            and int(slices.ends.max()) <= _TIME_MAX
+        )
 
     def add(self, metas: Metas, slices: Slices) -> None:
         """Add slices of one end, behind all that are here; what was due before them has fired."""
@@ -345,7 +365,7 @@ class Merging:
     def fire(self, bound: bytes) -> None:
         """End windows whose timers are below a bound, those of a moment together; `taken` gives them.
 
-        It stops at a moment some of whose timers are not below the bound, or whose windows are to be made one by one.
+        It stops at a moment some of whose timers are not below the bound, or whose windows raise.
         """
         while self._ended:
             until = min(each.first for each in self._ended)
@@ -354,7 +374,8 @@ class Merging:
                 break
             try:
                 self._over.append(self._end(until))
-            except OverflowError:
+            except BaseException as raised:  # raised again window by window, where it is reported
+                pass_interrupts(raised)
                 break
 
     def taken(self) -> tuple[Metas, list[Any], Any]:
@@ -366,8 +387,9 @@ class Merging:
         bounds = [(each.until + 1 - self._size, each.until + 1) for each in over]
         counts, names = [len(each.keys) for each in over], self._kind.names
         if self._kind.result is None:
-            results = list(map(np.concatenate, zip(*(each.results for each in over))))
-            rows = window_rows(self._result, keys, self._kind.fields, bounds, counts, results, names)
+            results = [_joined([[each] for each in every])[0] for every in zip(*(each.results for each in over))]
+            columns = [in_a_column(each.tolist()) if each.dtype.kind == "O" else pl.Series(each) for each in results]
+            rows = window_rows(self._result, keys, self._kind.fields, bounds, counts, columns, names)
             if rows is not None:
                 return Metas(metas), keys, rows
             lists = [each.tolist() for each in results]
@@ -382,14 +404,10 @@ class Merging:
         return pack_time(time) + bytes((LATER_MARK,)) + varint(0) + bytes((self._phase,))
 
     def _end(self, until: int) -> _Over:
-        """End the windows of one end.
-
-        Raises:
-            OverflowError: they are to be made one by one; nothing has changed.
-        """
+        """End the windows of one end; where that raises, nothing has changed."""
         found = [(each.dues == until).nonzero()[0] for each in self._ended]
         parts = [[[part[at] for part in parts] for parts in each.slices.arrays] for each, at in zip(self._ended, found)]
-        arrays = [list(map(np.concatenate, zip(*column))) for column in zip(*parts)]
+        arrays = list(map(_joined, zip(*parts)))
         numbers = np.concatenate([each.numbers[at] for each, at in zip(self._ended, found)])
         places = np.empty(len(self._lasts), np.int64)
         places[numbers] = np.arange(len(numbers))
@@ -397,8 +415,8 @@ class Merging:
             if len(at) < len(each.numbers):
                 rest = (each.dues != until).nonzero()[0]
                 where = places[each.numbers[rest]]
-                for (kind, _), merged, more in zip(self._kind.aggregates, arrays, each.slices.arrays):
-                    _merge(kind, merged, where, [part[rest] for part in more])
+                for number, (part, more) in enumerate(zip(self._kind.parts, each.slices.arrays)):
+                    arrays[number] = _merged(part, arrays[number], [one[rest] for one in more], where)
         results = self._kind.results(arrays)
         next_start = until + 1 - self._size + self._every
         metas: list[bytes] = []
@@ -452,17 +470,32 @@ def _set(timers: list[bytes], at: Sequence[int], made: list[bytes]) -> None:
             timers[index] = timer
 
 
-def _merge(kind: str, merged: Sequence[Array], where: Array, more: Sequence[Array]) -> None:
-    """Merge accumulators into those at different places.
+def _merged(part: Any, merged: list[Array], more: list[Array], where: Array) -> list[Array]:
+    """Accumulators with others merged into those at different places; as objects, where they may be no numbers."""
+    one, other = merged[-1], more[-1]
+    adds, kind = part.adds, one.dtype.kind
+    may_overflow = kind == "i" and adds in ("sum", "mean") and _greatest(one) + _greatest(other) > _EXACT_MAX
+    if kind == "O" or kind != other.dtype.kind or may_overflow:
+        (one,), (other,) = _widened(merged), _widened(more)
+        one[where] = _objects(list(map(part.merge, one[where], other)))
+        return [one]
+    if adds in ("min", "max"):
+        one[where] = (np.minimum if adds == "min" else np.maximum)(one[where], other)
+        return merged
+    for each, further in zip(merged, more):
+        each[where] += further
+    return merged
 
-    Raises:
-        OverflowError: a sum may have more than 64 bits.
-    """
-    if kind in ("min", "max"):
-        function = np.minimum if kind == "min" else np.maximum
-        merged[0][where] = function(merged[0][where], more[0])
-        return
-    for one, other in zip(merged, more):
-        if kind != "count" and one.dtype != np.float64 and _greatest(one) + _greatest(other) > _EXACT_MAX:
-            raise OverflowError
-        one[where] += other
+
+def _arrays_of(part: Any, accumulators: Sequence[Any]) -> Sequence[Array]:
+    """Accumulators in arrays: numbers, if all are integers of 64 bits or all are floats, else objects."""
+    columns = list(zip(*accumulators)) if part.adds == "mean" and None not in accumulators else [accumulators]
+    try:
+        return [np.array(each, _ARRAYS[frozenset(map(type, each))]) for each in columns]
+    except (KeyError, OverflowError):
+        return [_objects(accumulators)]
+
+
+def _greatest(values: Array) -> int:
+    """The greatest distance from 0."""
+    return max(int(values.max()), -int(values.min()))

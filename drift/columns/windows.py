@@ -99,7 +99,7 @@ def window_rows(
     fields: int,
     bounds: Sequence[tuple[int, int]],
     counts: Sequence[int],
-    values: Sequence[Array],
+    values: Sequence[Any],
     names: tuple[str, ...] | None,
 ) -> WindowRows | None:
     """Windows by their keys, bounds and values; None where the keys or bounds are of no type of columns.
@@ -108,6 +108,7 @@ def window_rows(
         fields: how many fields of the rows are the key.
         bounds: start and end of windows that follow each other.
         counts: how many windows have each of the bounds.
+        values: see `windows_between`.
         names: see `WindowRows`.
     """
     try:
@@ -147,7 +148,7 @@ def windows_between(
     fields: int,
     starts: Array,
     ends: Array,
-    values: Sequence[Array],
+    values: Sequence[Any],
     names: tuple[str, ...] | None,
     *,
     further: int = 0,
@@ -155,8 +156,11 @@ def windows_between(
     """Windows with a start and an end each, as rows; None if their keys or values are in no columns.
 
     Args:
+        values: in columns, or in arrays of numbers; or in a list of values that are in none.
         further: how much later than its end each window ends.
     """
+    if any(type(each) is list for each in values):
+        return None
     try:
         made = keys.columns(fields) if isinstance(keys, Keys) else columns_of_keys(keys, fields)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
@@ -167,6 +171,6 @@ def windows_between(
         *made,
         pl.Series(np.asarray(starts)),
         pl.Series(np.asarray(ends) + further),
-        *map(pl.Series, map(np.asarray, values)),
+        *(each if isinstance(each, pl.Series) else pl.Series(np.asarray(each)) for each in values),
     ]
     return WindowRows(pl.DataFrame([each.alias(str(at)) for at, each in enumerate(every)]), kind, fields, names)

@@ -498,8 +498,10 @@ class SliceItem(_Opening, frozen=True):
             return None
         from drift.columns.slices import slices_of  # here: it needs numpy
 
-        fields, values = names_of(self.key) or (), self.aggregate.values_in_columns
-        return slices_of(Slice, len(fields), values, keys, list(map(self.bounds, untils)), counts, accumulators)
+        bounds, of = list(map(self.bounds, untils)), parts_of(self.aggregate)
+        names = tuple(of) if isinstance(self.aggregate, Several) else None
+        parts = list(of.values())
+        return slices_of(Slice, len(names_of(self.key) or ()), names, parts, keys, bounds, counts, accumulators)
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
         start, end = self.bounds(time)
@@ -552,7 +554,7 @@ class _Merged(_ByValue, MergesSlices, frozen=True):
         parts = parts_of(aggregate)
         if aggregate.values_in_columns is None and all(part.adds is not None for part in parts.values()):
             names = aggregate.names if isinstance(aggregate, Several) else None
-            kind = Kind(Slice, 1, names, tuple((part.adds, "") for part in parts.values()), aggregate.result)
+            kind = Kind(Slice, 1, names, tuple(parts.values()), aggregate.result)
         return merging_of(slices, kind, (self.size, self.every, self.offset), timers, Window)
 
     def kept(self, state: Any) -> int:

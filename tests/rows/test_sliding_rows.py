@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections import Counter
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import drift
 from drift import agg
 from drift.columns.rows import Frame
 from drift.columns.slices import Kind, Merging, Slices
-from drift.flow.windows import Slice
+from drift.flow.windows import Slice, _Merged
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, encode_many, same, stored_each
@@ -136,12 +138,56 @@ def test_slices_of_nulls_alone_are_merged_as_by_the_steps(
     assert drift.run(graph, {"rows": table}, batch_items=batch).finish().digest == expected
 
 
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
+@pytest.mark.parametrize("many", [1, 30, 60])
+@pytest.mark.parametrize("field, value", [
+    ("n", 2**61), ("n", -(2**61)), ("n", None), ("fare", None), ("fare", math.nan), ("fare", -0.0)
+])  # fmt: skip
+def test_slices_whose_accumulators_are_no_numbers_have_objects_in_arrays(
+    field: str, value: Any, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"zone": "ab"[at % 2], "day": at // 2, "n": at, "fare": at / 7} for at in range(120)]
+    for at in range(40, 40 + many):
+        rows[at][field] = value
+    graph = drift.Graph("windows")
+    timed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day")).key_by("zone")
+    of_all = {f"{of} {name}": getattr(agg, of)(name) for of in ("sum", "mean", "min", "max") for name in ("n", "fare")}
+    timed.window(drift.windows.sliding(9, every=3)).rows(**of_all, rows=agg.count()).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+    monkeypatch.setattr(_Merged, "__call__", None)  # of slices one by one
+    assert drift.run(graph, {"rows": table}, batch_items=20).finish().digest == expected
+
+
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
+def test_slices_of_numbers_of_several_types_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[Any] = [1, 2, 3, 1.5, 2.5, 3, 4, 5, 2**70, 6, 7, 8, 9, 10, 11, None, None, None, 1, 2]
+    graph = drift.Graph("windows")
+    timed = graph.source("items", time=drift.EventTime(itemgetter(0))).key_by(itemgetter(1))
+    timed.window(drift.windows.sliding(4, every=2)).aggregate(
+        sum=agg.sum(itemgetter(2)), mean=agg.mean(itemgetter(2)), least=agg.min(itemgetter(2)), items=agg.count()
+    ).sink("out")
+    items = [(at, "ab"[at % 3 > 1], number) for at, number in enumerate(numbers)]
+    expected = drift.run(graph, {"items": items}, engine="reference").finish().digest
+    monkeypatch.setattr(_Merged, "__call__", None)
+    assert drift.run(graph, {"items": items}, batch_items=5).finish().digest == expected
+
+
+def test_slices_whose_values_raise_when_they_are_merged_name_the_step() -> None:
+    graph = drift.Graph("windows")
+    timed = graph.source("items", time=drift.EventTime(itemgetter(0))).key_by(itemgetter(1))
+    timed.window(drift.windows.sliding(4, every=2)).aggregate(agg.min(itemgetter(2)), name="windows").sink("out")
+    items = [(at, "a", at if at < 5 else "text") for at in range(9)]
+    with pytest.raises(drift.StepError, match="windows"):
+        drift.run(graph, {"items": items}, batch_items=5).finish()
+
+
 slices_of = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(-9, 9)), min_size=1, max_size=9)
 
 
 @given(slices_of, st.data())
 def test_slices_in_arrays_are_slices(drawn: list[tuple[str, int, int]], data: st.DataObject) -> None:
-    kind = Kind(Slice, 1, None, (("sum", "n"),))
+    kind = Kind(Slice, 1, None, (agg.sum("n"),))
     keys, starts, sums = map(list, zip(*drawn))
     rows: Any = Slices(kind, keys, np.array(starts), np.array(starts) + 2, [[np.array(sums)]])
     plain = [Slice(key, start, start + 2, total) for key, start, total in drawn]
