@@ -78,7 +78,6 @@ class Numbering(InOrder):
         for key in keys if states else ():
             if key in states:
                 table.absorb(key, states.pop(key))
-        had = table.copied(keys) if self._shared.undo else None
         try:
             added = table.add(codes, keys, values, in_arrays)
         except BaseException as raised:  # raised again item by item, where it is reported
@@ -88,9 +87,10 @@ class Numbering(InOrder):
         if made is None:
             table.take_back()
             return 0, []
-        table.keep()
-        if had is not None:
+        if self._shared.undo:
+            had = table.before()
             self._shared.undo.note(Before(keys, lambda: had.entries().items()))
+        table.keep()
         return len(metas), [Columns(metas, made, None)]
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:

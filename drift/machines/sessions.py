@@ -12,7 +12,7 @@ numbers of keys and columns of values, objects a list of each; the windows are t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -89,7 +89,6 @@ class Prolonging(InOrder):
     ) -> tuple[int, list[Columns]]:
         if metas.some_later() or time_of(metas[-1]) > END - self._gap or not self._take_over(keys):
             return 0, []
-        had = self._before(self._table.cells_of(keys)) if self._shared.undo else None
         try:
             over = self._table.add(metas, codes, keys, values, payloads, self._prolongs.key)
         except BaseException as raised:  # raised again item by item, where it is reported
@@ -99,9 +98,9 @@ class Prolonging(InOrder):
         if ended is None:
             self._table.take_back()
             return 0, []
+        if self._shared.undo:
+            self._shared.undo.note(Before(keys, partial(_entries_of, *self._table.before())))
         self._table.keep()
-        if had is not None:
-            self._shared.undo.note(Before(keys, had))
         return len(metas), self._sent(ended)
 
     def _take_over(self, keys: Iterable[Any]) -> bool:
@@ -146,7 +145,9 @@ class Prolonging(InOrder):
             over = over[:0]
         if self._shared.undo and (over or moved):
             of = dict.fromkeys((*keys, *self._table.keys_of(over)))
-            self._shared.undo.note(Before(of, self._before(self._table.cells_of(of), dict(zip(keys, moved)))))
+            cells, had_moved = self._table.cells_of(of), dict(zip(keys, moved))
+            those = array("q", range(len(cells)))
+            self._shared.undo.note(Before(of, partial(_entries_of, self._table.copied(cells), those, had_moved)))
         if made is None:
             return []
         self._shared.note_fired(made.timers, self._table.keys_of(made.cells))
@@ -166,10 +167,6 @@ class Prolonging(InOrder):
 
     def _entries(self, cells: Integers) -> Iterable[tuple[Any, Any]]:
         return _entries_of(self._table, cells)
-
-    def _before(self, cells: Integers, moved: Mapping[Any, bytes] = _NONE) -> Callable[[], Iterable[tuple[Any, Any]]]:
-        """What gives the states and timers that these sessions have now, with those timers that have moved."""
-        return partial(_entries_of, self._table.copied(cells), array("q", range(len(cells))), moved)
 
     @property
     def least(self) -> bytes | None:

@@ -177,10 +177,13 @@ class Opening(InOrder):
         if not self._take_over(keys):
             return False
         before, stops = len(self._table), list(accumulate(stop - start for start, stop, _ in stretches))
-        had = self._before(keys, ends=len(stretches) > 1) if self._shared.undo else None
+        had = self._all_before(keys) if self._shared.undo and len(stretches) > 1 else None
         added = unless_it_raises(self._table.add, codes, keys, values, counts, stops, payloads, self.opens.key)
         if added is None:
             return False
+        if had is None and self._shared.undo:
+            table, cells = self._table.before()
+            had = Before(keys, partial(_entries_of, table, self._timers, cells))
         firsts, starts = added
         ends = list(zip(untils, starts, starts[1:]))
         of_new = chain.from_iterable(repeat(until, stop - max(start, before)) for until, start, stop in ends)
@@ -201,12 +204,11 @@ class Opening(InOrder):
             self._shared.undo.note(had)
         return True
 
-    def _before(self, keys: Sequence[Any], *, ends: bool) -> Before:
-        """What these keys have here, and where all windows end, all others."""
-        cells = array("q", range(len(self._table)) if ends else self._table.cells_of(keys))
-        if ends:
-            keys = [*keys, *self._table.keys_of(cells)]
-        return Before(keys, partial(_entries_of, self._table.copied(cells), self._timers, cells))
+    def _all_before(self, keys: Sequence[Any]) -> Before:
+        """What these keys have here, and all others."""
+        cells = array("q", range(len(self._table)))
+        every = [*keys, *self._table.keys_of(cells)]
+        return Before(every, partial(_entries_of, self._table.copied(cells), self._timers, cells))
 
     def _timers_of(self, firsts: Metas, untils: Integers) -> Metas:
         """The metas of the ends of windows, by those of their first items."""
@@ -276,7 +278,7 @@ class Opening(InOrder):
             self.hand_back()
             return False
         if self._shared.undo:
-            self._shared.undo.note(self._before((), ends=True))
+            self._shared.undo.note(self._all_before(()))
         self._send(ended, sent)
         self._forget()
         return True

@@ -581,14 +581,16 @@ cdef class NumberedWindows:
     def __len__(self):
         return len(self.keys)
 
+    cdef int have_room(self, Py_ssize_t room) except -1:
+        cdef _Numbered *numbers = <_Numbered *>PyMem_Realloc(self.numbers, room * sizeof(_Numbered))
+        if numbers == NULL:
+            raise MemoryError
+        self.numbers, self.room = numbers, room
+        return 0
+
     cdef int64_t new_cell(self, key) except -1:
-        cdef Py_ssize_t room = max(64, 2 * self.room)
-        cdef _Numbered *numbers
         if len(self.keys) == self.room:
-            numbers = <_Numbered *>PyMem_Realloc(self.numbers, room * sizeof(_Numbered))
-            if numbers == NULL:
-                raise MemoryError
-            self.numbers, self.room = numbers, room
+            self.have_room(max(64, 2 * self.room))
         self.numbers[len(self.keys)] = _Numbered(0, 0, 0, 0)
         self.keys.append(key)
         return len(self.keys) - 1
@@ -755,25 +757,39 @@ cdef class NumberedWindows:
             _put_accumulator(self.columns, self.several, slice, accumulator)
         self.cells[key] = cell
 
-    def copied(self, list keys not None):
-        """Those of these keys that are here, in a table of their own; nothing is added there."""
+    def before(self):
+        """What the keys of the last `add`, which is not kept yet, had before it, in a table of its own; nothing is
+        added there.
+        """
         cdef NumberedWindows made = NumberedWindows(self.size, self.every, self.empty, (), several=self.several)
-        cdef Accumulators column
-        cdef array.array slices = array.clone(_INT64S, 0, False)
-        cdef int64_t cell, slice
-        cdef Py_ssize_t at
-        for key in keys:
-            found = self.cells.get(key)
-            if found is None:
-                continue
-            cell = made.new_cell(key)
-            made.cells[key] = cell
-            made.numbers[cell] = self.numbers[<int64_t>found]
-            slice, made.numbers[cell].first = made.numbers[cell].first, len(slices)
-            for _ in range(made.numbers[cell].slices):
-                _push(slices, slice)
+        cdef _Before before
+        cdef Accumulators column, copied
+        cdef bytes saved
+        cdef array.array left, slices, lasts
+        cdef const _Numbered *number
+        cdef int64_t slice
+        cdef Py_ssize_t at, each, count, total = 0, known = 0
+        before, _, saved, left, accumulators, _, _ = self.batch
+        number, count = <_Numbered *>PyBytes_AS_STRING(saved), len(before.known)
+        for at in range(count):
+            total += number[at].slices
+        slices, lasts = array.clone(_INT64S, total, False), array.clone(_INT64S, len(left), False)
+        made.have_room(max(count, 1))
+        total = 0
+        for at in range(count):
+            made.keys.append(self.keys[<int64_t>before.known.data.as_longlongs[at]])
+            made.numbers[at] = number[at]
+            slice, made.numbers[at].first = number[at].first, total
+            for each in range(number[at].slices):
+                slices.data.as_longlongs[total] = slice
                 slice = self.behind[slice]
+                total += 1
+            if number[at].slices:
+                lasts.data.as_longlongs[known] = total - 1
+                known += 1
         made.columns = tuple([column.copied(slices) for column in self.columns])
+        for column, copied in zip(made.columns, accumulators):
+            column.restore(lasts, copied)
         made.behind = <int64_t *>PyMem_Realloc(NULL, max(len(slices), 1) * sizeof(int64_t))
         if made.behind == NULL:
             raise MemoryError
@@ -795,10 +811,8 @@ cdef class NumberedWindows:
         cdef dict found = {}
         cdef int64_t slice
         cdef _Numbered number
-        for key in self.keys if keys is None else keys:
-            cell = self.cells.get(key)
-            if cell is None:
-                continue
+        each = enumerate(self.keys) if keys is None else [(self.cells[key], key) for key in keys if key in self.cells]
+        for cell, key in each:
             number = self.numbers[<int64_t>cell]
             accumulators, slice = [], number.first
             for _ in range(number.slices):
@@ -1102,6 +1116,16 @@ cdef class Sessions:
             memcpy(made.timers + at * self.width, self.timers + cells[at] * self.width, self.width)
         return made
 
+    def before(self):
+        """What the keys of the last `add`, which is not kept yet, had before it: a table as `copied` has it, and its
+        cells.
+        """
+        cdef _Before before = self.batch[0]
+        cdef Sessions made = self.batch[4]
+        made.columns, made.keys = tuple(before.columns), self.keys_of(before.known)
+        made.notes = [self.notes[cell] for cell in before.known]
+        return made, _python_array("q", range(len(before.known)))
+
     def copied(self, const int64_t[::1] cells):
         """The sessions of these cells in a table of their own, in whose first cells they are; none ends there."""
         cdef Py_ssize_t at
@@ -1379,6 +1403,15 @@ cdef class Windows:
             cell = found.data.as_longlongs[at]
             if cell >= first and (first or cell != before.cells.data.as_longlongs[at]):
                 self.cells[before.keys[at]] = cell - first
+
+    def before(self):
+        """What the keys of the last `add`, which is not kept yet, had before it: a table as `copied` has it, and the
+        cells here.
+        """
+        cdef _Before before = self.batch[0]
+        cdef Windows made = Windows(before.columns, several=self.several)
+        made.keys, made.notes = self.keys_of(before.known), [self.notes[cell] for cell in before.known]
+        return made, before.known
 
     def copied(self, const int64_t[::1] cells):
         """The windows of these cells in a table of their own, in whose first cells they are; nothing is added there."""
