@@ -27,7 +27,6 @@ class Reading(NamedTuple):
         seconds: since the run began.
         clock_ms: since 1970.
         diverted: items that a source or a step could not process.
-        late_apart: late items that are in sinks of their own.
         memory_bytes: resident, the peak of all processes together.
         sinks: items released to each.
     """
@@ -43,7 +42,6 @@ class Reading(NamedTuple):
     sinks: Mapping[str, int] = {}
     clock_ms: int = 0
     checkpoints: CheckpointState | None = None
-    late_apart: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -137,7 +135,7 @@ METRICS: tuple[Metric, ...] = (
         report="tombstones", page="tombstones", prometheus="drift_tombstones", otel="drift.tombstones",
     ),
     Metric(
-        _ITEMS, "Items that came too late and were diverted.", lambda now: now.progress.late_items + now.late_apart,
+        _ITEMS, "Items that came too late and were diverted.", lambda now: now.progress.late_items,
         report="late_items", page="late", prometheus="drift_late_items", otel="drift.items.late",
     ),
     Metric(

@@ -51,7 +51,7 @@ from drift.state.run_checkpoints import Held, RunCheckpoints, TakesCheckpoints, 
 from drift.state.settings import Checkpoints, check_logs
 from drift.undisturbed import undisturbed
 from drift.urls import cleaned_of, secrets_of, without_secrets
-from drift.web.life import decoded_history
+from drift.web.life import Life, decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.called import called
@@ -254,8 +254,9 @@ class Run(Exports):
 
     @property
     def progress(self) -> Progress:
-        """The progress of the run now."""
-        return self._engine.progress
+        """The progress of the run now; late items are also those in a sink of their own."""
+        progress, apart = self._engine.progress, self._life.late_apart
+        return replace(progress, late_items=progress.late_items + apart) if apart else progress
 
     @property
     def written(self) -> int:
@@ -301,13 +302,12 @@ class Run(Exports):
     @property
     def report(self) -> Report:
         """The results and costs so far."""
-        progress = self._engine.progress
+        progress = self.progress
         if self._limit is not None:
             progress = replace(progress, items_out=self._limit.items)
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - self._started
         memory_bytes = peak_memory_bytes() + sum(progress.peak_memory_bytes.values())
-        late_apart = self._watching.life.late_apart
-        reading = Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes, late_apart=late_apart)
+        reading = Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes)
         return Report(
             graph=self.dataflow.name,
             engine=self.engine,
@@ -315,7 +315,7 @@ class Run(Exports):
             digest=self.digest if self._begun else "",
             guarantee="" if self.guarantee is None else str(self.guarantee),
             items_before=self._items_before,
-            sinks=self._watching.life.released,
+            sinks=self._life.released,
             held=self._held,
             **reported(reading),
         )
@@ -438,14 +438,16 @@ class Run(Exports):
         """The object that watches the run, and gives checkpoints what they store of that."""
         checkpoints = self._run_checkpoints
         if checkpoints is None:
-            return Watching(self, plan.web, plan.otel)
+            self._life = Life(self)
+            return Watching(self, self._life, plan.web, plan.otel)
         stored, history, before = checkpoints.history, None, checkpoints.resumed_from
         if stored is not None and before is not None:
             try:
                 history = decoded_history(stored, checkpoints.where)
             except StateDamaged as error:
                 warn(f"{error}; so this run counts deaths, recoveries and time from 0")
-        watching = Watching(self, plan.web, plan.otel, history, before)
+        self._life = Life(self, history, before)
+        watching = Watching(self, self._life, plan.web, plan.otel)
         checkpoints.watched = watching
         return watching
 
@@ -489,7 +491,7 @@ class Run(Exports):
         if self._run_checkpoints is not None:  # sources let go of what nobody will read again, as they close
             closing.push(self._settle)
         closing.callback(self._watching.close)
-        closing.callback(self._watching.life.end, *self._outcome)
+        closing.callback(self._life.end, *self._outcome)
         if self._recorder is not None:  # it begins first and ends last
             closing.callback(self._end_record, self._recorder)
         closing.callback(self._keep_digest)

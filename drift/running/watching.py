@@ -14,13 +14,12 @@ from drift.extras import need
 from drift.logged import RunLog
 from drift.running.observers import Observer
 from drift.streams import ERRORS
-from drift.web.life import History, Life, Watched
+from drift.web.life import Life, Watched
 from drift.web.status import Status
 from drift_barrier.barrier import Released
 
 if TYPE_CHECKING:
     from drift.running.notebook import Bar
-    from drift.state.checkpoint import Checkpoint
     from drift.web.server import LivePage
     from drift.web.telemetry import Telemetry
 
@@ -32,23 +31,15 @@ class Watching(Observer):
     """The log of a run and, on request, its page and its telemetry.
 
     Args:
-        history, checkpoint: of a run that resumes, see `Life`.
+        life: the numbers of the run.
 
     Attributes:
         page: of the run, or None.
-        life: its numbers.
         status: what its page shows.
     """
 
-    def __init__(
-        self,
-        run: Watched,
-        web: int | str | None,
-        otel: bool,
-        history: History | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        self.life = Life(run, history, checkpoint)
+    def __init__(self, run: Watched, life: Life, web: int | str | None, otel: bool) -> None:
+        self.life = life
         self.status = Status(run, self.life)
         self.page: LivePage | None = _live_page(web, self.status) if web is not None else None
         try:
@@ -76,12 +67,12 @@ class Watching(Observer):
 
     def take(self, batch: Released) -> Released:
         """Report news: a batch, diverted items, a source that all wait for."""
-        progress = self._run.progress
         self.life.take(batch)
+        progress = self._run.progress
         if self.page is not None or self._run.stores_state:
             self.status.take(batch)
-        if late := progress.late_items + self.life.late_apart:
-            self._log.late(late)
+        if progress.late_items:
+            self._log.late(progress.late_items)
         if self._has_errors and batch.metas:
             self._log.diverted(self.life.diverted)
         if self._telemetry is not None:

@@ -195,7 +195,6 @@ class Life:
             self.seconds_at(now_s),
             now_s,
             self.diverted,
-            late_apart=self.late_apart,
             observed=observed,
             sources=run.source_states(),
             sinks=self.released,

@@ -267,7 +267,7 @@ def test_late_items_are_a_sink_with_one_order_on_every_engine(policy: Any, tmp_p
             items = [(item.sink, item.payload) for item in run]
             results.append((run.digest, items))
             assert run.late == []
-            assert run.report.late_items == run.report.sinks["late"] == 4
+            assert run.report.late_items == run.progress.late_items == run.report.sinks["late"] == 4
     assert all(result == results[0] for result in results)
     late = [payload for sink, payload in results[0][1] if sink == "late"]
     assert {report["payload"]: report["error"] for report in late} == {
