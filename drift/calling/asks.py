@@ -18,6 +18,7 @@ from drift_graph.canonical import canonical
 from drift_graph.errors import DriftBug, GraphError, SettingsError
 from drift_graph.functions import caller, check_function, name_of
 from drift_graph.graph import Dataflow
+from drift_graph.numbers import why_no_int, why_no_seconds
 from drift_graph.operators import Map
 
 
@@ -105,19 +106,16 @@ def recorded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return Recorded(function)
 
 
+_COUNTS = {"concurrency": 1, "retries": 0, "batch": 0}  # the least of each
+
+
 def checked(asks: Asks, step: str) -> Asks:
     """Check the settings of a call; returns the call. Raises GraphError: a setting is invalid."""
-    wrong = ""
-    if type(asks.concurrency) is not int or asks.concurrency < 1:
-        wrong = f"concurrency={asks.concurrency!r:.80} is not an int of 1 or more"
-    elif type(asks.retries) is not int or asks.retries < 0:
-        wrong = f"retries={asks.retries!r:.80} is not an int of 0 or more"
-    elif type(asks.batch) is not int or asks.batch < 0:
-        wrong = f"batch={asks.batch!r:.80} is not a number of payloads, an int of 1 or more"
+    whys = {name: why_no_int(getattr(asks, name), least) for name, least in _COUNTS.items()}
     for name in ("timeout_s", "rate_per_s"):
-        value = getattr(asks, name)
-        if value is not None and (type(value) not in (int, float) or not 0 < value < float("inf")):
-            wrong = f"{name}={value!r:.80} is neither None nor a number above 0"
+        if getattr(asks, name) is not None and why_no_seconds(getattr(asks, name)):
+            whys[name] = "neither None nor a number above 0"
+    wrong = next((f"{name}={getattr(asks, name)!r:.80} is {why}" for name, why in whys.items() if why), "")
     if wrong:
         raise GraphError(f"call {step!r} (at {caller()}): {wrong}")
     for function in (asks.function, asks.stub):

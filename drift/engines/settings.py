@@ -7,13 +7,14 @@ Why: each field names the check of its values, and the constructor calls all che
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.numbers import why_no_int, why_no_seconds
 from drift_graph.sizes import bytes_in
 
 _ITEMS_AT_ONCE = 4096
@@ -36,7 +37,7 @@ def setting(default: Any, check: Check, option: str = "", *, kind: type = str) -
 
 
 def count(value: Any) -> str:
-    return "" if type(value) is int and value >= 1 else "not an int of 1 or more"
+    return why_no_int(value)
 
 
 def flag(value: Any) -> str:
@@ -44,8 +45,7 @@ def flag(value: Any) -> str:
 
 
 def seconds(value: Any) -> str:
-    is_one = type(value) in (int, float) and 0 < value < math.inf
-    return "" if is_one else "not a number of seconds above 0"
+    return why_no_seconds(value)
 
 
 def either(first: str, second: str) -> Check:
@@ -81,7 +81,7 @@ def checked(settings: _Fields) -> None:
     for each in fields(settings):
         check = each.metadata.get("check")
         if check is not None and (fault := check(getattr(settings, each.name))):
-            raise SettingsError(f"{each.name}={getattr(settings, each.name)!r} is {fault}")
+            raise SettingsError(f"{each.name}={safe_text(repr, getattr(settings, each.name), 80)} is {fault}")
 
 
 def default_of(settings: type[_Fields], name: str) -> Any:

@@ -50,6 +50,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import joined, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.item import Failure
+from drift_graph.numbers import check_int, check_seconds
 from drift_graph.payloads import are_rows
 from drift_graph.times import Arrived
 
@@ -102,11 +103,8 @@ def as_recording(record: Any) -> Recording:
     """The user's `record` argument as a Recording."""
     if isinstance(record, Recording):
         for name in ("part_items_max", "part_bytes_max"):
-            value = getattr(record, name)
-            if type(value) is not int or value < 1:
-                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        if type(record.seal_after_s) not in (int, float) or record.seal_after_s <= 0:
-            raise SettingsError(f"seal_after_s={record.seal_after_s!r} is not a number of seconds above 0")
+            check_int(name, getattr(record, name))
+        check_seconds("seal_after_s", record.seal_after_s, is_wait=False)
         if is_url(named := os.fsdecode(record.path)):
             raise SettingsError(
                 f"record={without_secrets(named)!r} is a URL, and a record is a folder of this machine; copy it there "

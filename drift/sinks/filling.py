@@ -15,6 +15,7 @@ from drift.sinks.resuming import Last, Resuming, ResumingSink
 from drift_graph.errors import SettingsError
 from drift_graph.metas import Metas
 from drift_graph.moments import Span, span_from
+from drift_graph.numbers import check_int
 from drift_graph.sizes import about_bytes, bytes_in
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ class Limits(NamedTuple):
 
 def limits_of(part_items: int, part_bytes: int | str | None, part_every: Span | None) -> Limits:
     """The arguments of a sink. Raises SettingsError: one is not valid."""
-    if type(part_items) is not int or part_items < 1:
-        raise SettingsError(f"part_items={part_items!r} is not an int of 1 or more")
+    check_int("part_items", part_items)
     size = None if part_bytes is None else bytes_in(part_bytes) or 0
     if size is not None and size < 1:
         raise SettingsError(f"part_bytes={part_bytes!r} is neither a number of bytes nor a text such as '128 MB'")

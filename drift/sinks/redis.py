@@ -19,9 +19,10 @@ from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, refuse_existing
 from drift.urls import checked_url, cleaned, client_of_redis
-from drift_graph.errors import SettingsError, SinkError
+from drift_graph.errors import SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas
+from drift_graph.numbers import check_int
 
 if TYPE_CHECKING:
     import redis as redis_client
@@ -82,8 +83,8 @@ def redis(
     """
     need("redis", "drift.sinks.redis")
     check_resume(resume)
-    if maxlen is not None and (type(maxlen) is not int or maxlen < 1):
-        raise SettingsError(f"maxlen={maxlen!r} is not an int of 1 or more")
+    if maxlen is not None:
+        check_int("maxlen", maxlen)
     return RedisSink(url, stream, maxlen, resume)
 
 

@@ -29,6 +29,7 @@ from drift.sources.positions import position_lost
 from drift.urls import without_secrets
 from drift_graph.diverted import diverted
 from drift_graph.errors import DriftError, InputError, SettingsError
+from drift_graph.numbers import check_int
 
 _CHUNK_BYTES = 1 << 18
 LINE_MAX = 1 << 24  # bytes
@@ -65,8 +66,7 @@ class Lines:
     """
 
     def __init__(self, encoding: str | None, *, universal: bool, line_max: int, at_once: int = 1) -> None:
-        if type(line_max) is not int or line_max < 1:
-            raise SettingsError(f"line_max={line_max!r:.80} is not an int of 1 or more, in bytes")
+        check_int("line_max", line_max)
         try:
             self.name = "" if encoding is None else codecs.lookup(encoding).name.removesuffix("-sig")
             "".encode(encoding or "utf-8")

@@ -17,7 +17,8 @@ from drift.sources.lake import BATCH_ROWS, LakeFile, Versions, lake_source
 from drift.sources.polled import PolledSource
 from drift.sources.positions import position_lost
 from drift.urls import path_text
-from drift_graph.errors import InputError, SettingsError
+from drift_graph.errors import InputError
+from drift_graph.numbers import check_int
 
 
 def delta(
@@ -57,8 +58,8 @@ def delta(
         SettingsError: an argument is not valid, or a library is missing.
     """
     need("delta", "drift.sources.delta")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
-        raise SettingsError(f"delta version={version!r:.80} is not an int of 0 or more")
+    if version is not None:
+        check_int("delta version", version, 0)
     named, options = path_text("delta", path, "table"), dict(storage_options or {})
     return lake_source(
         f"delta({named!r})", lambda: _DeltaVersions(named, options, version), columns, payload, type, follow

@@ -23,6 +23,7 @@ from drift.sources.polled import AsMade, Fetched, PolledSource, Poller, Undecoda
 from drift.sources.positions import LastRead, mark_of, position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.numbers import check_int
 
 if TYPE_CHECKING:
     from drift.columns.expressions import Fields
@@ -98,8 +99,7 @@ def _source(
 ) -> PolledSource:
     if payload not in ("dict", "tuple"):
         raise SettingsError(f"{kind} payload={payload!r:.80} is neither 'dict' nor 'tuple'")
-    if type(rows_at_once) is not int or rows_at_once < 1:
-        raise SettingsError(f"{kind} rows_at_once={rows_at_once!r} is not an int of 1 or more")
+    check_int(f"{kind} rows_at_once", rows_at_once)
     words = query.split(None, 1)
     is_query = bool(words) and words[0].lower() in ("select", "with", "values")
     rows = "(" + query.rstrip("; \n") + ")" if is_query else ".".join(map(_quoted, query.split(".")))

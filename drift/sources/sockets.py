@@ -19,6 +19,7 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.polled import AsMade, Fetched, LiveReader, Poller, Undecodable
 from drift_graph.errors import InputError, SettingsError
+from drift_graph.numbers import check_int
 
 _RECEIVE_BYTES = 1 << 16
 
@@ -56,9 +57,8 @@ def tcp_lines(
     Raises:
         SettingsError: it cannot listen there.
     """
-    for name, value in (("line_bytes_max", line_bytes_max), ("connections_max", connections_max)):
-        if type(value) is not int or value < 1:
-            raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+    check_int("line_bytes_max", line_bytes_max)
+    check_int("connections_max", connections_max)
     if connect and not port:
         raise SettingsError("tcp_lines(connect=True) needs the port to connect to")
     return TcpLines(host, port, connect, until_closed, line_bytes_max, connections_max)

@@ -15,6 +15,7 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.polled import AsMade, PolledSource, Poller
 from drift_graph.errors import SettingsError
 from drift_graph.functions import warn
+from drift_graph.numbers import check_int, check_seconds
 from drift_graph.sizes import BATCH_BYTES, size_of
 
 _SAMPLE_EVERY = 16  # one item in so many is measured
@@ -43,10 +44,8 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
     if isinstance(iterable, (str, bytes)) or not isinstance(iterable, Iterable):
         hint = "; call it, live(it())" if callable(iterable) else ""
         raise SettingsError(f"live takes an iterable or generator of payloads, not {iterable!r:.80}{hint}")
-    if type(buffer_items_max) is not int or buffer_items_max < 1:
-        raise SettingsError(f"buffer_items_max={buffer_items_max!r} is not an int of 1 or more")
-    if not close_max_s >= 0:
-        raise SettingsError(f"close_max_s={close_max_s!r} is no number of seconds of 0 or more")
+    check_int("buffer_items_max", buffer_items_max)
+    check_seconds("close_max_s", close_max_s, or_none=True)
     shown = f"live({type(iterable).__name__})"
     poll = partial(_Iterated, iterable, buffer_items_max, close_max_s)
     source = PolledSource(shown, _GUARANTEE, poll, AsMade(), live=True)

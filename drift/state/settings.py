@@ -22,6 +22,7 @@ from drift.state.store import Store
 from drift.urls import without_secrets
 from drift_graph.called import called
 from drift_graph.errors import SettingsError, StorageError
+from drift_graph.numbers import check_int, check_seconds
 from drift_graph.restore import named_classes
 
 #: By the scheme of a URL. A socket of Redis is a file.
@@ -103,14 +104,10 @@ class Checkpoints:
         several = isinstance(self.every_s, Sequence) and not isinstance(self.every_s, str)
         intervals: Sequence[Any] = self.every_s if several else [self.every_s]  # type: ignore[assignment]
         for name, value in (*(("every_s", each) for each in intervals), ("away_max_s", self.away_max_s)):
-            if type(value) not in (int, float) or not value >= 0:
-                raise SettingsError(f"{name}={value!r} is not a number of seconds of 0 or more")
+            check_seconds(name, value, or_none=True, is_wait=several)
         for name in ("every_items", "keep", "from_checkpoint"):
-            value = getattr(self, name)
-            if value is None and name != "keep":
-                continue
-            if type(value) is not int or value < 1:
-                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+            if (value := getattr(self, name)) is not None or name == "keep":
+                check_int(name, value)
         for name in ("changed_code", "changed_graph"):
             if (value := getattr(self, name)) not in ("refuse", "accept"):
                 raise SettingsError(f"{name}={value!r} is neither 'refuse' nor 'accept'")

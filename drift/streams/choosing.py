@@ -28,6 +28,7 @@ from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
+from drift_graph.numbers import why_no_int
 
 if TYPE_CHECKING:
     from drift.streams.stream import Stream
@@ -85,7 +86,7 @@ class Choosing(Columnar[T]):
         Raises:
             GraphError: `count` is no int of 1 or more.
         """
-        if type(count) is not int or count < 1:
+        if why_no_int(count):
             raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
         return (self._with_these_fields(self._behind(self._origins)),) * count
 

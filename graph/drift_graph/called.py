@@ -3,8 +3,9 @@
 Invariant: a function or class with `called` that is called with arguments which its signature does not have raises a
 `CallError`, whatever they are, and its body has not begun. A call that fits costs nothing more than one call.
 
-An argument of another type than the signature says raises one too, if the body can do nothing with it; a flag that is
-neither True nor False always, since a body can do something with whatever it is given: "no" is true.
+An argument of another type than the signature says, or a larger int than 64 bits hold, raises one too, if the body can
+do nothing with it; a flag that is neither True nor False always, since a body can do something with whatever it is
+given: "no" is true.
 
 Why: Python binds arguments before the body has a frame, so a TypeError with no frame below the call is of the binding.
 Types are compared where the body has failed, so no call that works costs more or is refused. The body of a generator
@@ -17,7 +18,8 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from types import UnionType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from drift_graph.errors import CallError
 from drift_graph.functions import caller, safe_text
@@ -142,6 +144,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
     return [each.name for each in found if each.name != "self" and each.kind not in _ANY]
 
 
+_INTS = 1 << 63  # ints are taken that fit 64 bits
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -200,18 +203,23 @@ def _is_of(written: str, value: object, names: Mapping[str, Any]) -> bool:
     if head in ("None", "Any", "Callable"):
         return {"None": value is None, "Any": True, "Callable": callable(value)}[head]
     if head in ("int", "float", "bool"):
-        return type(value) in {"int": (int,), "float": (int, float), "bool": (bool,)}[head]
+        fits = type(value) in {"int": (int,), "float": (int, float), "bool": (bool,)}[head]
+        return fits and (type(value) is not int or -_INTS <= value < _INTS)
     if head in ("Sequence", "Iterable"):
         fits = isinstance(value, Sequence if head == "Sequence" else Iterable) and not isinstance(value, (str, bytes))
         return fits and (not isinstance(value, (list, tuple)) or all(_is_of(parts[0], each, names) for each in value))
     if head == "Mapping":
         return isinstance(value, Mapping) and all(_is_of(parts[0], each, names) for each in value)
     if head == "Literal":
-        return any(each.strip("'\"") == value for each in parts)
+        return isinstance(value, str) and any(each.strip("'\"") == value for each in parts)
     first, *inner = head.split(".")
     kind: Any = {"str": str, "bytes": bytes}.get(first, names.get(first, sys.modules.get(first)))
     for each in inner:
         kind = getattr(kind, each, None)
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_is_of(inspect.formatannotation(each), value, {each.__name__: each}) for each in get_args(kind))
     kind = getattr(kind, "__origin__", kind)  # of an alias
     return isinstance(value, kind) if isinstance(kind, type) else True
 
@@ -298,4 +306,4 @@ def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
 
 
 #: What a body raises that has an argument of another type.
-_OF_TYPES = (TypeError, AttributeError, ValueError)
+_OF_TYPES = (TypeError, AttributeError, ValueError, OverflowError)

@@ -242,7 +242,8 @@ def test_what_is_refused() -> None:
         ({"timeout_s": -1}, "timeout_s=-1 is neither None nor a number above 0"),
         ({"retries": 1.5}, "retries=1.5 is not an int of 0 or more"),
         ({"rate_per_s": 0}, "rate_per_s=0 is neither None nor a number above 0"),
-        ({"batch": -1}, "batch=-1 is not a number of payloads"),
+        ({"batch": -1}, "batch=-1 is not an int of 0 or more"),
+        ({"timeout_s": 2**70}, r"timeout_s=\d+ is neither None nor a number above 0"),
         ({"on_error": "drop"}, "on_error='drop', which is not valid"),
     ):
         with pytest.raises(GraphError, match=wrong):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 import drift
@@ -83,7 +85,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], list[Any], str]] = {
     "a URL": (lambda given: drift.sources.postgres(given, "select 1", key="k"), [None, 5, b"u"], "url: str, not "),
     "a query": (lambda given: drift.sources.sqlite("a", given, key="k"), [None, 5], "query: str, not "),
     "a key": (lambda given: drift.sources.sqlite("a", "select 1", key=given), [None, 5, b"k"], "key: str, not "),
-    "seconds": (lambda given: drift.sources.live([], close_max_s=given), [None, "1"], "close_max_s: float, not "),
+    "seconds": (lambda given: drift.sources.live([], close_max_s=given), [None, "1"], "close_max_s="),
     "columns of files": (
         lambda given: drift.sinks.parquet("a", columns=given),
         [5],
@@ -164,6 +166,52 @@ def test_an_argument_of_another_type_is_named_with_the_type_that_it_has_to_have(
         with pytest.raises(drift.SettingsError) as raised:
             call(value)
         assert said in str(raised.value) and repr(value) in str(raised.value)
+
+
+NUMBERS: dict[str, Callable[[Any], object]] = {
+    "keep": lambda given: drift.Checkpoints("a", keep=given),
+    "from_checkpoint": lambda given: drift.Checkpoints("a", from_checkpoint=given),
+    "every_s": lambda given: drift.Checkpoints("a", every_s=[1, given]),
+    "close_max_s": lambda given: drift.sources.live([], close_max_s=given),
+    "buffer_items_max": lambda given: drift.sources.live([], buffer_items_max=given),
+    "line_max": lambda given: drift.sources.text("a", line_max=given),
+    "rows_at_once": lambda given: drift.sources.sqlite("a", "t", key="k", rows_at_once=given),
+    "connections_max": lambda given: drift.sources.tcp_lines(connections_max=given),
+    "part_items": lambda given: drift.sinks.parquet("a", part_items=given),
+    "part_every": lambda given: drift.sinks.parquet("a", part_every=given),
+    "part_bytes_max": lambda given: ran(record=drift.Recording("a", part_bytes_max=given)),
+    "batch_items": lambda given: ran(batch_items=given),
+    "timeout_s": lambda given: rides().call(len, timeout_s=given),
+    "concurrency": lambda given: rides().call(len, concurrency=given),
+    "count": lambda given: rides().split(given),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_nothing_can_hold_is_refused_where_it_is_given(name: str) -> None:
+    for given in (10**6000, float("nan"), True, np.float64(0.5)):
+        with pytest.raises(drift.DriftError, match=name if name != "count" else "split"):
+            NUMBERS[name](given)
+    if name != "part_every":
+        with pytest.raises(drift.DriftError):
+            NUMBERS[name](2**70)
+
+
+WORDS: dict[str, Callable[[Any], object]] = {
+    "payload": lambda given: drift.sources.parquet("a", payload=given),
+    "resume": lambda given: drift.sinks.jsonl("a", resume=given),
+    "late": lambda given: drift.EventTime("at", late=given),
+    "lateness": lambda given: drift.EventTime("at", lateness=given),
+    "closed": lambda given: drift.windows.tumbling(5, closed=given),
+    "changed_code": lambda given: drift.Checkpoints("a", changed_code=given),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_an_expression_is_no_word(name: str) -> None:
+    for given in (pl.col("at"), np.array(["continue", "dict"])):
+        with pytest.raises(drift.SettingsError, match=f"takes {name}"):
+            WORDS[name](given)
 
 
 @pytest.mark.parametrize("asked", [{"first": -1}, {"end": -2}, {"first": -3, "end": 1}])
