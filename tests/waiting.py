@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import drift
+
 #: Only what is broken takes so long: no verdict depends on it.
 HANG_S = 600.0
 
@@ -15,6 +17,12 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"still not: {what}"
         time.sleep(0.01)
+
+
+def wait_until_stored(run: drift.Run) -> None:
+    """Until the checkpoint is stored that is being written: no other is taken before that."""
+    assert run._run_checkpoints is not None
+    run._run_checkpoints._store.wait()
 
 
 def command_of(process: int | str) -> bytes:

@@ -243,7 +243,7 @@ import os, signal, sys
 from test_stored_runs import tenths
 run = tenths(sys.argv[1])
 for batch in run.batches():
-    run._run_checkpoints._store.wait()
+    wait_until_stored(run)
     if run._run_checkpoints.written[1]:
         os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sourced import temporary
+from waiting import wait_until_stored
 
 import drift
 from drift import ArrivalTime, EventTime, sources
@@ -270,7 +271,7 @@ def test_each_retained_checkpoint_has_the_arrivals_since(tmp_path: Path, monkeyp
     run = drift.run(graph, {"numbers": numbers}, state=drift.Checkpoints(tmp_path, every_s=0, keep=3), batch_items=10)
     for item in run:
         assert run._run_checkpoints is not None
-        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
+        wait_until_stored(run)
         if item.position == 120:
             break
     run.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from test_records_cli import call
+from waiting import wait_until_stored
 
 import drift
 from drift import ArrivalTime, EventTime, sinks, sources
@@ -230,7 +231,7 @@ def test_a_run_with_rounds_resumes_from_each_of_its_checkpoints(tmp_path: Path) 
     run = drift.run(rounds(), sources, state=state, batch_items=10)
     for _ in run.batches():
         assert run._run_checkpoints is not None
-        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
+        wait_until_stored(run)
     assert run.digest == uninterrupted.digest
     store = store_of(state)
     store.open_to_read()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from gated import Gated
+from waiting import wait_until_stored
 
 import drift
 import drift.spark
@@ -66,7 +67,7 @@ def begun(folder: Path, engine: Any = "local", stop_at: int = 4000, **more: Any)
     run = drift.run(flights(), given, engine=engine, state=checkpoints, batch_items=100, **more)
     assert run._run_checkpoints is not None
     for batch in run.batches():
-        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
+        wait_until_stored(run)
         if batch.position + len(batch.metas) > stop_at and run._run_checkpoints.checkpoint is not None:
             break
     run.close()

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from gated import Gated
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import wait_until_stored
 
 import drift
 import drift.cli
@@ -132,7 +133,7 @@ def stopped(folder: Path | drift.Checkpoints, rows: list[Any], items: int, other
     run = drift.run(graph, sources(Gated(rows, items), others), state=folder, batch_items=7)
     for _ in run.batches():
         assert run._run_checkpoints is not None
-        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
+        wait_until_stored(run)
         if run.progress.items_in + run.progress.late_items >= items:
             run.stop()
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from strategies import cases
 from test_checkpoints import WINDOWS, later_steps, rows, with_later
 from test_records_cli import call
+from waiting import wait_until_stored
 
 import drift
 import drift.state.files
@@ -190,7 +191,7 @@ run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(f
                 state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
 for number, batch in enumerate(run.batches()):
     if number == batches:
-        run._run_checkpoints._store.wait()  # else there may be no checkpoint yet
+        wait_until_stored(run)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -214,7 +215,7 @@ Store._write = write_or_die
 run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
                 state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
 for batch in run.batches():
-    run._run_checkpoints._store.wait()
+    wait_until_stored(run)
 """
 
 
@@ -408,7 +409,7 @@ def take_some_checkpoints(backend: str | Path, graph: drift.Graph | None, keep: 
     run = drift.run(graph or counted(), inputs, state=drift.Checkpoints(backend, every_s=0, keep=keep), batch_items=100)
     for batch in run.batches():
         assert run._run_checkpoints is not None
-        run._run_checkpoints._store.wait()
+        wait_until_stored(run)
         if batch.position > 1500:
             break
     run.close()
@@ -504,7 +505,7 @@ def test_states_timers_and_later_items_come_back_from_any_backend(where: str, st
                 for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                     sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                     seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-                run._run_checkpoints._store.wait()
+                wait_until_stored(run)
                 if number == count:
                     run.close()
                     break
@@ -518,9 +519,9 @@ def test_connections_that_are_lost_are_made_anew(server: str) -> None:
     assert run._run_checkpoints is not None
     for number, _ in enumerate(run.batches()):
         if number % 10 == 5:
-            run._run_checkpoints._store.wait()
+            wait_until_stored(run)
             lose_connections(server)
-    run._run_checkpoints._store.wait()
+    wait_until_stored(run)
     assert run._run_checkpoints.checkpoint is not None and run._run_checkpoints.checkpoint.is_last
     assert drift.run(counted(), inputs, state=server).finish().digest == run.report.digest
 
@@ -544,7 +545,7 @@ def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
     batches = run.batches()
     for _ in range(5):
         next(batches)
-    run._run_checkpoints._store.wait()
+    wait_until_stored(run)
     lose_connections(server)
     other = store_of(server)
     other.open()
@@ -708,7 +709,7 @@ def test_a_checkpoint_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Pa
     batches = run.batches()
     for _ in range(4):
         next(batches)
-        run._run_checkpoints._store.wait()
+        wait_until_stored(run)
     before = run._run_checkpoints.checkpoint
     write, half = drift.state.files._write, 0
 

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.client import Pipeline
 from servers import Redis, redis_server
-from waiting import HANG_S, wait_until
+from waiting import HANG_S, wait_until, wait_until_stored
 
 import drift
 import drift.state.store
@@ -90,7 +90,7 @@ def some_checkpoints(where: Path | str, keep: int, *, kill: bool = False) -> Non
         )
         assert run._run_checkpoints is not None
         for batch in run.batches():
-            run._run_checkpoints._store.wait()
+            wait_until_stored(run)
             if batch.position > 2.5 * ITEMS:
                 break
         run.close()
@@ -395,7 +395,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
     batches = run.batches()
     next(batches)
     assert run._run_checkpoints is not None
-    run._run_checkpoints._store.wait()
+    wait_until_stored(run)
     with (
         mock.patch.object(drift.state.files, "_write", fault),
         pytest.raises(drift.StorageError, match=r"cannot be written to .*state: .*; .* run again") as ended,
@@ -535,7 +535,7 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpo
     next(batches)
     next(batches)
     assert run._run_checkpoints is not None
-    run._run_checkpoints._store.wait()
+    wait_until_stored(run)
     shutil.rmtree(folder)
     shutil.copytree(Path(__file__).parents[1] / "data", folder, ignore=lambda *_: [])
     for each in ("cuts", "snapshots", "opened", "hashes"):
@@ -574,7 +574,7 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
         with pytest.raises(drift.StorageError, match="lacks what this run has stored there") as ended:
             for number, batch in enumerate(run.batches()):
                 seen += batch.payloads
-                run._run_checkpoints._store.wait()
+                wait_until_stored(run)
                 if number == saved:
                     restarting.save()
                 if number == 8:
@@ -669,7 +669,7 @@ def test_states_are_not_looked_up_in_older_data(restarting: Redis) -> None:
         run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
         assert run._run_checkpoints is not None
         for number, _ in enumerate(run.batches()):
-            run._run_checkpoints._store.wait()
+            wait_until_stored(run)
             if number == 3:
                 restarting.save()
             if number == 12:
@@ -826,7 +826,7 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
         pytest.raises(drift.StorageError, match="lacks what this run has stored there"),
     ):
         for number, _ in enumerate(run.batches()):
-            run._run_checkpoints._store.wait()
+            wait_until_stored(run)
             if number == 3:
                 backup = connection.execute(f"select * {of_run}".encode(), (tmp_path.name,)).fetchall()
             if number == 8:
