@@ -182,16 +182,6 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
     assert list(stage.as_of(meta_at(1000), [None])) == [(None, last or DELETED)]
 
 
-def test_what_was_logged_after_a_correction_and_is_settled_is_in_the_windows_of_later_ones() -> None:
-    stage = stage_of(lambda stream: stream.group(one_key, 2))
-    for numbers in ([5], [3], [6, 9]):
-        stage.process(columns_of([(number, number, 1) for number in numbers]), {})
-    stage.settle(meta_at(7))
-    out = stage.process(columns_of([(8, 8, 1)]), {})
-    windows = dict(zip(out.payloads, out.diffs or []))
-    assert windows == {(6, 8): 1, (6, 9): -1, (8, 9): 1}
-
-
 @pytest.mark.parametrize("window", [1, 2, 5])
 @pytest.mark.parametrize("unsettled", [0, 2])
 def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(window: int, unsettled: int) -> None:
@@ -209,19 +199,6 @@ def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(
         assert all(len(history.metas) <= 100 for history in stage._histories.values())
     items = [(meta_at(number), number) for number in range(1000)]
     assert +sent == Counter(naive_windows(items, window, one_key))
-
-
-def test_a_bucket_that_was_settled_completely_knows_what_came_and_was_settled_after_it() -> None:
-    stage = stage_of(lambda stream: stream.group(one_key, 2))
-    for numbers in ([1, 3], [2]):  # the second makes a bucket
-        stage.process(columns_of([(number, number, 1) for number in numbers]), {})
-    stage.settle(meta_at(4))
-    stage.process(columns_of([(5, 5, 1)]), {})  # in order: only logged
-    stage.settle(meta_at(6))
-    stage.process(columns_of([(8, 8, 1)]), {})
-    out = stage.process(columns_of([(7, 7, 1)]), {})
-    sent = dict(zip(zip(out.payloads, out.diffs or []), out.metas))
-    assert sent == {((5, 7), 1): meta_at(7), ((5, 8), -1): meta_at(8), ((7, 8), 1): meta_at(8)}
 
 
 def outputs_after(

@@ -23,7 +23,7 @@ from drift.machines.checkpoints import DELETED
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, hash64
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, TIME_MIN, global_time
+from drift_graph.meta import TIME_MIN, global_time
 from drift_graph.metas import Metas
 from drift_kernel import kernel
 
@@ -104,31 +104,6 @@ def test_rows_in_arrays_are_joined_as_rows_one_by_one(
         return batch, listed
 
     check_in_step(lambda: stage_of(join, key), times, batch_of, PairRows, data, monkeypatch)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_a_left_row_finds_the_last_right_row_up_to_its_time(seed: int) -> None:
-    draw = random.Random(seed)
-    times = sorted(draw.randrange(12) for _ in range(40))
-    rows = [(draw.randrange(2), {"zone": draw.choice("ab"), "day": at, "fare": 0.5, "name": "x"}) for at in range(40)]
-    rows = [(side, {name: row[name] for name in (LEFT, RIGHT)[side]}) for side, row in rows]
-    expected: list[list[Any]] = []
-    for time in dict.fromkeys(times):
-        there = [row for row, at in zip(rows, times) if at <= time]
-        lasts = {row["zone"]: row for side, row in there if side}
-        now = [row for (side, row), at in zip(rows, times) if at == time and not side]
-        groups = [[row for row in now if row["zone"] == zone] for zone in dict.fromkeys(row["zone"] for row in now)]
-        expected += [(row, lasts.get(row["zone"])) for group in groups for row in group]  # a key has one timer
-    stage, found, start = stage_of("as of", ("zone",)), list[Any](), 0
-    while start < len(rows):
-        end = min(start + draw.randrange(1, 15), len(rows))
-        metas = [global_time(times[at], 0, at, 0) for at in range(start, end)]
-        stage.heartbeat = stage.complete_below = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
-        for made in (stage.process(Columns(Metas(metas), sided(rows[start:end], ("zone",)), None), {}), stage.fire({})):
-            assert isinstance(made.payloads, PairRows) or not made.metas
-            found += made.payloads
-        start = end
-    assert found == expected
 
 
 @pytest.mark.parametrize("seed", [0, 3, 4])
@@ -249,13 +224,3 @@ def test_rows_of_both_sides_travel_as_columns_to_the_owners_of_their_keys(
     owners = travelled.remainders((), 3)
     assert owners is None or list(owners) == [hash64(each[1]) % 3 for each in some.values]
     assert (owners is None) is (kernel is None)
-
-
-@pytest.mark.parametrize("join", ["all", (2, 3), "as of", "table"])
-def test_joins_of_rows_have_a_form_in_columns(join: Any) -> None:
-    assert stage_of(join, ("zone",)).has_columns
-    outer = drift.Graph("outer")
-    left, right = outer.source("left").key_by("zone"), outer.source("right").key_by("zone")
-    left.join(right, within=(2, 3), how="left").sink("out")
-    (stage,) = Plan(outer.build()).stages().values()
-    assert not stage.has_columns

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import drift
 from drift.columns.cells import Cells
-from drift.columns.read import checked_schema, of_cells
 from drift_graph.errors import InputError
 from drift_graph.payloads import are_rows
 
@@ -96,48 +95,6 @@ SCHEMA = {
     "ok": bool,
     "local": datetime.datetime,
 }
-days = st.dates().map(str) | st.sampled_from(["", "2013-02-30", "0000-01-01", "20130101", "2013-W01-1"])
-clocks = st.times().map(str) | st.sampled_from(["24:00:00", "10:00", "10:00:60", "10:00:00.1234567", "10:00:00."])
-moments = st.just("") | st.tuples(st.dates().map(str), st.sampled_from("T "), clocks).map("".join)
-CELLS = {
-    "n": st.integers(-(1 << 63), (1 << 63) - 1).map(str) | st.sampled_from(["", "+1", " 1", "1.0", "x", "1_0"]),
-    "text": st.sampled_from(["", "a", "é", "null", '"a,b"']),
-    "day": days,
-    "at": st.tuples(moments, st.sampled_from(["Z", "Z", "Z", "", "+02:00"])).map(
-        lambda pair: pair[0] and "".join(pair)
-    ),
-    "ok": st.sampled_from(["true", "false", "", "True"]),
-    "local": moments,
-}
-
-
-def test_a_time_that_is_none_in_utc_is_no_time(tmp_path: Path) -> None:
-    path = tmp_path / "early.csv"
-    path.write_text("at\n0001-01-01T00:00:00+02:00\n")
-    assert (
-        "line 2: the column 'at' has '0001-01-01"
-        in read_all(drift.sources.csv(path, schema={"at": SCHEMA["at"]}), 9)[2]
-    )
-
-
-@pytest.mark.parametrize("name", SCHEMA)
-@given(data=st.data())
-def test_cells_at_once_are_what_each_is_by_itself(name: str, data: st.DataObject) -> None:
-    cells = data.draw(st.lists(CELLS[name], max_size=4))
-    at_once = of_cells("csv", checked_schema("csv", {name: SCHEMA[name]}))
-
-    def read(make: Any, *arguments: Any) -> Any:
-        try:
-            return make(*arguments).frame
-        except InputError:
-            return None
-
-    found = read(at_once, [pl.Series(cells, dtype=pl.String)])
-    wanted = [read(at_once, [[cell]]) for cell in cells]
-    assert (found is None) == any(each is None for each in wanted)
-    assert found is None or not cells or found.equals(pl.concat(wanted))
-
-
 ROWS = [f"{at},t{at % 7},2013-01-0{at % 9 + 1},2013-01-01T00:00:{at % 60:02}Z,true,\n" for at in range(60)]
 ODD = [
     '7,"two\nlines",2013-01-01,,,\n',

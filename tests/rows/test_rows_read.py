@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import gzip
 import json
 import sqlite3
@@ -162,38 +160,6 @@ def test_or_it_is_diverted_in_its_place(make: Callable[[Path], Any], says: str, 
     assert [item.payload for item in items if item.sink == "out"] == [n for n in range(100) if n != 42]
     (at,) = [at for at, item in enumerate(items) if item.sink == "errors"]
     assert at == 42
-
-
-def test_every_type_of_cells(tmp_path: Path) -> None:
-    path = tmp_path / "types.csv"
-    path.write_text(
-        "i,u,f,s,b,d,t,at,zoned,m,c,unused\n"
-        "-3,250,1.5,x,true,2024-02-29,01:02:03.000004,2024-01-02T03:04:05.000006,2024-01-02T03:04:05+01:00,1.50,red,z\n"
-        ",,,,,,,,,,,\n"
-    )
-    schema = {
-        "zoned": pl.Datetime("us", "UTC"), "i": pl.Int8, "u": pl.UInt8, "f": pl.Float64, "s": pl.String, "b": bool,
-        "d": pl.Date, "t": pl.Time, "at": pl.Datetime("us"), "m": pl.Decimal(5, 2), "c": pl.Categorical(),
-    }  # fmt: skip
-    (rows,) = read(drift.sources.csv(path, schema=schema))
-    assert rows.values == [
-        {
-            "zoned": datetime.datetime(2024, 1, 2, 2, 4, 5, tzinfo=datetime.UTC), "i": -3, "u": 250, "f": 1.5, "s": "x",
-            "b": True, "d": datetime.date(2024, 2, 29), "t": datetime.time(1, 2, 3, 4),
-            "at": datetime.datetime(2024, 1, 2, 3, 4, 5, 6), "m": decimal.Decimal("1.50"), "c": "red",
-        },
-        {**dict.fromkeys(schema), "s": ""},
-    ]  # fmt: skip
-    for name, bad in [
-        ("i", "300"),
-        ("m", "1.505"),
-        ("m", "1e9"),
-        ("at", "2024-01-02T03:04:05Z"),
-        ("zoned", "2024-01-02"),
-    ]:
-        path.write_text(f"{name}\n{bad}\n")
-        with pytest.raises(InputError, match=f"line 2: the (column|field) {name!r}"):
-            read(drift.sources.csv(path, schema={name: schema[name]}))
 
 
 @pytest.mark.parametrize(

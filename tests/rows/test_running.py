@@ -122,7 +122,10 @@ def graph_of(key: tuple[str, ...], names: list[str], over: str | None = None, by
     time = None if by is None else drift.EventTime(by, lateness=400)
     keyed = graph.source("rows", schema=SCHEMA, time=time).key_by(*key)
     named = {name: AGGREGATES[name]() for name in names}
-    rows = keyed.running(name="running", **named) if over is None else keyed.window(WINDOWS[over]).rows(**named)
+    if over == "rolling":
+        rows = keyed.rolling(20, closed="left", **named)
+    else:
+        rows = keyed.running(name="running", **named) if over is None else keyed.window(WINDOWS[over]).rows(**named)
     rows.sink("out")
     return graph
 
@@ -547,7 +550,7 @@ def test_what_follows_takes_the_fields_and_the_rows() -> None:
     assert drift.run(graph, {"rows": table(rows)}, **ZEROMQ).finish().digest == expected
 
 
-@pytest.mark.parametrize("over", [None, "tumbling", "sliding", "count"])
+@pytest.mark.parametrize("over", [None, "tumbling", "sliding", "count", "rolling"])
 def test_a_run_in_columns_resumes_from_a_checkpoint(over: str | None, tmp_path: Path) -> None:
     """Some keys have items in the open windows only."""
     rows = [{"zone": "abc"[at % 3], "day": at // 9, "n": at % 11, "fare": at / 7} for at in range(600)]

@@ -128,6 +128,7 @@ CASES = [
     Case(UTC_US, "2024-03-01T00:59:59+01:00", DT(2024, 2, 29, 23, 59, 59, 0, UTC)),
     Case(UTC_US, "2024-02-29t23:59:59z", DT(2024, 2, 29, 23, 59, 59, 0, UTC), kind=datetime.datetime),
     Case(UTC_US, "9999-12-31T23:59:59-01:00", REFUSED),
+    Case(UTC_US, "0001-01-01T00:00:00+02:00", REFUSED),
     Case(UTC_US, "2024-02-29T24:00:00Z", REFUSED, kind=datetime.datetime),
     Case(UTC_US, "2024-02-29T23:59:60Z", REFUSED, kind=datetime.datetime),
     Case(pl.Datetime("us", "Europe/Berlin"), "2024-02-29T23:00:00Z", DT(2024, 2, 29, 23, tzinfo=UTC)),
