@@ -67,24 +67,6 @@ def test_the_rows_before_a_damaged_page_are_given_first(tmp_path: Path) -> None:
     assert f"a.parquet cannot be read behind row {len(received)}: " in str(error)
 
 
-def test_another_parquet_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"n": list(range(100))}), path)
-    reader: Any = sources.parquet(path).open()
-    reader.read(10)
-    position = reader.position()
-    reader.close()
-    again: Any = sources.parquet(path).open()
-    again.seek(position)
-    assert again.read(1) == [{"n": 10}]
-    again.close()
-    pq.write_table(pa.table({"n": list(range(1000, 1100))}), path)
-    other: Any = sources.parquet(path).open()
-    with pytest.raises(InputError, match=r"was read up to row 10 when .* and now it is another file"):
-        other.seek(position)
-    other.close()
-
-
 def test_rows_of_parquet_that_unpack_to_much_are_read_a_few_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     word = "x" * 1_000_000

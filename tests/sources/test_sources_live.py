@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sourced import all_of, drained
+from sourced import all_of
 from waiting import HANG_S, wait_until
 
 import drift
@@ -44,16 +44,6 @@ def test_a_live_iterable_waits_when_its_buffer_is_full() -> None:
     assert reader.read(2) == [1, 2]
     reader.close()
     assert taken <= 5 + 2 + 1
-
-
-def test_an_error_in_a_live_iterable_comes_after_the_items_before_it() -> None:
-    def three() -> Iterator[int]:
-        yield from (1, 2, 3)
-        raise ValueError("four")
-
-    payloads, error = drained(sources.live(three(), close_max_s=HANG_S), 2)
-    assert payloads == [1, 2, 3]
-    assert isinstance(error, ValueError) and str(error) == "four"
 
 
 def test_closing_ends_the_generator_in_its_own_thread() -> None:
