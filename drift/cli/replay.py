@@ -9,7 +9,7 @@ import click
 
 from drift.cli.late import LateOutput
 from drift.cli.options import Output, engine_options, graph_option, only_set, output_options, print_options
-from drift.cli.run import driven, print_report
+from drift.cli.run import are_late_in_sinks, driven, print_report
 from drift.extras import need
 from drift.running.checks import check_files
 
@@ -66,4 +66,5 @@ def replay_command(
         for warning in caught:
             click.echo(f"warning: {warning.message}", err=True)
         report = driven(lambda: run, sinks, printed)
-    print_report(report, printed, record.manifest.algorithm, late_written=output.late_output is not None)
+    written = output.late_output is not None or are_late_in_sinks(report, dataflow)
+    print_report(report, printed, record.manifest.algorithm, late_written=written)

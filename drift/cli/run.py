@@ -171,9 +171,13 @@ def run_command(
     check_files(sources, sinks, output.late_output)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, settings, on_late=on_late, **arguments), sinks, printed)
-    in_sinks = sum(report.sinks.get(each, 0) for each in late_sinks(dataflow))
-    written = bool(output.late_output or record or report.late_items == in_sinks)
+    written = bool(output.late_output or record or are_late_in_sinks(report, dataflow))
     print_report(report, printed, digest_algorithm, late_written=written)
+
+
+def are_late_in_sinks(report: Report, dataflow: Dataflow) -> bool:
+    """Whether all late items of a run went to sinks of their own."""
+    return report.late_items == sum(report.sinks.get(each, 0) for each in late_sinks(dataflow))
 
 
 def _checkpoints(where: str | None, **settings: Any) -> Checkpoints | None:

@@ -317,6 +317,24 @@ def test_lateness_alone_changes_the_graphs_own_policy_and_arrival_replaces_it(ca
     assert payloads(call(*run, "--arrival", "rows")) == [1, 5, 3, 9]
 
 
+def test_late_items_of_a_sink_of_their_own_are_written_also_in_a_replay(
+    call: Callable[..., Result], folder: Path
+) -> None:
+    (folder / "apart.py").write_text(
+        "import drift\napart = drift.Graph('apart')\n"
+        "apart.source('rows', time=drift.EventTime('at'), late='late').sink('out')\n"
+    )
+    (folder / "apart.jsonl").write_text("".join(f'{{"at": {at}}}\n' for at in (1, 9, 3)))
+    runs = [
+        ("run", "apart.py:apart", "--source", "apart.jsonl", "--record", "apart"),
+        ("replay", "apart"),
+        ("replay", "apart", "--until", "2"),
+    ]
+    for run in runs:
+        done = call(*run, "--digest", "--quiet", "--sink", "out=text:-", "--sink", "late=text:-")
+        assert done.exit_code == 0 and done.stderr == "", done.stderr
+
+
 def test_diverted_items_are_stored_with_their_reason_or_counted_aloud(
     call: Callable[..., Result], folder: Path
 ) -> None:
