@@ -57,6 +57,10 @@ def of_window(window: Any) -> dict[str, int]:
     return {"code": window.key, "n": window.value % 1000, "at": window.start}
 
 
+def of_end(found: Any) -> dict[str, int]:
+    return {"code": 1, "n": found[1] % 1000, "at": 0}
+
+
 def chained(stream: Any, other: Any, kind: str, keys: int) -> Any:
     """A stream behind one more step, as rows of `FIELDS`, if it has rows."""
     in_rows = stream._fields is not None
@@ -89,7 +93,7 @@ def chained(stream: Any, other: Any, kind: str, keys: int) -> Any:
             found = keyed.join(other, within=(3, 2), how="left" if kind == "left pairs" else "inner", flat=True)
         return found.select("code", "at", n=(pl.col("n") + pl.col("m").fill_null(5)) % 1000)
     if kind == "ends":
-        return keyed.at_end(total).map(lambda found: {"code": 1, "n": found.value % 1000, "at": 0})
+        return keyed.at_end(total).map(of_end)
     cuts = {
         "tumbling": drift.windows.tumbling(5),
         "sliding": drift.windows.sliding(6, every=3),
