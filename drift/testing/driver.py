@@ -111,7 +111,7 @@ class Driver:
     def idle(self, source: str) -> None:
         """Apply a source's idle policy: its heartbeat rises past all items so far, and not below the others'."""
         rank = self._rank(source)
-        self.simulation.heartbeat(rank, self._machine(source).idle(self.simulation.intake.least_of_others(rank)))
+        self.simulation.heartbeat(rank, self.simulation.intake.idle(rank))
 
     def end(self, source: str) -> None:
         """End the input of a source."""

@@ -104,7 +104,8 @@ class EventTime:
         late: what happens to an item further below the heartbeat, or one that `future_max` sets apart: "error" ends
             the run with a LateItem, "divert" adds it to the run's late items and counts it.
         idle_after_ms: if a live source is silent for so long, its heartbeat moves past its items so far and up to that
-            of the other sources, so that these are released; an item from below is late then. None: they wait.
+            of the other sources that are not, so that these are released; an item from below is late then. None: they
+            wait.
         future_max: how far an item may be ahead of the greatest time before it. The first item, and one that is
             further ahead, waits for up to eight items behind it: once four that wait lie within `future_max` of each
             other, as behind a gap in the data, they are accepted; it is late if items go on below it, or if it stands

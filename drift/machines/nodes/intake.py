@@ -59,6 +59,7 @@ class Intake:
         self._starved = [False] * len(machines)  # has input but no credit
         self._last_item_s = [now_s] * len(machines)
         self._last_batch_s = [now_s] * len(machines)
+        self._idle: set[int] = set()  # ranks of the sources that have given nothing since they were found idle
         self._last_heartbeats = [BEGINNING] * len(machines)  # their last heartbeats before they ended
         self._checkpoints = [BEGINNING] * len(machines)  # items below were processed before the run resumed
         self.late_below = 0
@@ -187,6 +188,7 @@ class Intake:
             return self._ended(rank)
         if payloads:
             self._last_item_s[rank] = self._last_batch_s[rank] = now_s
+            self._idle.discard(rank)
             arrived = machine.take(payloads, now_ms)
             if are_rows(arrived.payloads):
                 self.policy.note_rows()
@@ -200,7 +202,7 @@ class Intake:
         heartbeat = machine.tick(now_ms)
         idle_after_ms = machine.policy.idle_after_ms
         if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:
-            heartbeat = machine.idle(self.least_of_others(rank))
+            heartbeat = self.idle(rank)
         self._last_heartbeats[rank] = heartbeat
         if heartbeat == made:
             return None
@@ -246,10 +248,21 @@ class Intake:
         self._batches_taken += 1
         return Fed(self.machines[rank].name, rank, arrived)
 
-    def least_of_others(self, rank: int) -> bytes:
-        """The least heartbeat of the other sources; an ended source counts with its last one before the end."""
-        others = (heartbeat for other, heartbeat in enumerate(self._last_heartbeats) if other != rank)
-        return min(others, default=BEGINNING)
+    def idle(self, rank: int) -> bytes:
+        """A source is idle by its policy until it gives items again: move its heartbeat, and return it."""
+        self._idle.add(rank)
+        return self.machines[rank].idle(self.bound_by_others(rank))
+
+    def bound_by_others(self, rank: int) -> bytes:
+        """The heartbeat up to which a source moves that is idle: the least of those that are not.
+
+        A source that is idle, or has ended, holds back no other; where all others are, it is the greatest of theirs,
+        of one that has ended its last before the end. So sources that are idle at once do not wait for each other.
+        """
+        others = [other for other in range(len(self.machines)) if other != rank]
+        holding = [other for other in others if other not in self._idle and not self.machines[other].finished]
+        least_or_greatest = min if holding else max
+        return least_or_greatest((self._last_heartbeats[other] for other in holding or others), default=BEGINNING)
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if no source may be read, and nothing in flight can change that; else None."""
