@@ -243,7 +243,7 @@ import os, signal, sys
 from test_stored_runs import tenths
 run = tenths(sys.argv[1])
 for batch in run.batches():
-    wait_until_stored(run)
+    run._run_checkpoints._store.wait()
     if run._run_checkpoints.written[1]:
         os.kill(os.getpid(), signal.SIGKILL)
 """

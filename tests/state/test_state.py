@@ -191,7 +191,7 @@ run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(f
                 state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
 for number, batch in enumerate(run.batches()):
     if number == batches:
-        wait_until_stored(run)
+        run._run_checkpoints._store.wait()
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -215,7 +215,7 @@ Store._write = write_or_die
 run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
                 state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
 for batch in run.batches():
-    wait_until_stored(run)
+    run._run_checkpoints._store.wait()
 """
 
 
