@@ -57,7 +57,7 @@ class MergingSlices(InOrder):
         return len(metas), self._sent()
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        if self._arrays is None:
+        if self.least is None:  # nothing is here, and states that were handed back may be in the stage
             return []
         self._keep()
         self._arrays.fire(bound)

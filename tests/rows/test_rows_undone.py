@@ -26,7 +26,7 @@ from drift.testing.check import Case, check
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, END_OF_TIME, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, varint
 from drift_graph.metas import Metas
 
 SCHEMA = {"zone": str, "code": int, "at": int, "n": int, "fare": float}
@@ -385,3 +385,19 @@ def test_states_of_before_a_death_are_handed_back_where_the_first_rows_after_it_
     assert dict(entries).keys() == going.kept.keys()
     going.go_to(END_OF_TIME, END_OF_TIME)
     assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
+
+
+def test_windows_that_were_handed_back_within_a_moment_are_there_again_after_going_back() -> None:
+    """The form in order has nothing then, which is not all that there was before the next step."""
+    kind = drift.windows.sliding(6, every=3)
+    going, expected = Going(kind, [0, 0, 0, 2, 2, 9]), Going(kind, [0, 0, 0, 2, 2, 9])
+    expected.go_to(END_OF_TIME, BEGINNING)
+    ends = sorted({global_time_of(meta) for meta, _ in expected.sent})
+    for place in ends[1:]:
+        going = Going(kind, [0, 0, 0, 2, 2, 9])
+        going.go_to(place, BEGINNING)
+        for _ in range(2):
+            going.go_to(END_OF_TIME, place)
+            going.go_back(place, anew=False)
+        going.go_to(END_OF_TIME, END_OF_TIME)
+        assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
