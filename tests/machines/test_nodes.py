@@ -12,7 +12,18 @@ from drift.machines.nodes.barrier import BarrierNode, digest_of
 from drift.machines.nodes.checkpointing import PRICE, PRICE_LIVE, PRICE_WITH_TIME, CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Intake
-from drift.machines.nodes.messages import AckMessage, Batch, BreakOff, Finished, MinimalTime, ReleasedMessage
+from drift.machines.nodes.links import LinkLogs
+from drift.machines.nodes.messages import (
+    AckMessage,
+    Batch,
+    BreakOff,
+    Finished,
+    Go,
+    Halt,
+    MinimalTime,
+    ReleasedMessage,
+    Rewind,
+)
 from drift.machines.nodes.node import ACKER, CALLER, Send
 from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.nodes.snapshots import InMemory
@@ -259,3 +270,44 @@ def test_a_barrier_resumes_the_digest_from_what_the_log_of_the_caller_has_noted(
             log.note_released(message)
         assert digest_of(log.restart(), "xxh3_128").hexdigest() == barrier.machine.digest.hexdigest()
         assert log.position == first
+
+
+def beside_windows() -> drift.Dataflow:
+    """Windows, and beside them a scan, whose outputs go on at once."""
+    graph = drift.Graph("beside")
+    numbers = graph.source("numbers", time=EventTime(int))
+    numbers.window(drift.windows.tumbling(10)).aggregate(drift.agg.count(), name="windows").sink("out")
+    numbers.scan(lambda n: 0, 0, lambda total, n: (total + n, total + n), name="sums").sink("totals")
+    return graph.build()
+
+
+def to_beside(time: int, *names: str) -> Batch:
+    metas = Metas.numbered(time, 1, b"\0\0\0")
+    return Batch(metas[0], time + 1, [(name, Columns(Metas(metas), [time], None)) for name in names])
+
+
+def test_what_is_sent_at_the_time_of_a_row_that_waits_gives_what_holds_it_another_checksum() -> None:
+    """Else an ack that comes before this one, and says that nothing waits any more, would let the frontier pass it."""
+    node = WorkerNode(Plan(beside_windows()), 0, 1)
+    (first,) = acks_of(node.turn([to_beside(1, "windows")], 0.0))
+    ((granule, checksum, level),) = first.waiting
+    sends = node.turn([to_beside(2, "sums")], 0.0)
+    (sent,), (second,) = batches(sends), acks_of(sends)
+    assert (sent.granule, level, sent.level) == (granule, 1, 1)
+    assert (granule, checksum, 1) in second.waiting and len(second.waiting) == 2
+
+
+def test_what_waits_is_in_the_new_table_before_anything_goes_on_after_a_death() -> None:
+    node = WorkerNode(Plan(beside_windows()), 0, 1, links=LinkLogs(lambda carried: []), shelf=InMemory(()))
+    node.turn([to_beside(1, "windows")], 0.0)
+    node.turn([MinimalTime(pack_time(1), END_OF_TIME, 0, frontiers=[pack_time(5), pack_time(1)])], 0.0)
+    checkpoint = pack_time(2)
+    for order in (Halt(1), Rewind(1, checkpoint, checkpoint, [BARRIER])):
+        node.obey(order)
+    sends, _ = node.obey(Go(1))
+    (ack,) = acks_of(sends)
+    assert [(granule[:8], level) for granule, _, level in ack.waiting] == [(pack_time(9), 1)]
+
+
+def acks_of(sends: list[Send]) -> list[AckMessage]:
+    return [send.message for send in sends if isinstance(send.message, AckMessage)]
