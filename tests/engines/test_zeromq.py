@@ -580,17 +580,18 @@ def test_a_consumer_that_takes_its_time_is_not_an_error() -> None:
     assert items + list(run) == list(drift.run(wordcount(), {"lines": WORDS}))
 
 
+entries = st.tuples(st.binary(), st.integers(0, 2**64 - 1), st.integers(0, 9))
 messages = st.one_of(
     st.builds(
         Batch, st.binary(), st.integers(0, 2**64 - 1), st.just([("a", Columns(Metas([b"x"]), [(1, "y")], None))])
     ),
     st.builds(
         AckMessage,
-        st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
+        st.lists(entries),
         st.lists(st.tuples(st.integers(0, 9), st.binary())),
-        waiting=st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
+        waiting=st.lists(entries),
     ),
-    st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9), st.integers(0, 9), st.binary()),
+    st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9), st.integers(0, 9), st.tuples(st.binary())),
     st.builds(CheckpointReply, st.integers(0, 9), st.integers(0, 9), st.binary(), st.none(), st.text()),
     st.builds(Committed, st.binary(), st.booleans()),
 )

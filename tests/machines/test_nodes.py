@@ -300,7 +300,7 @@ def test_what_is_sent_at_the_time_of_a_row_that_waits_gives_what_holds_it_anothe
 def test_what_waits_is_in_the_new_table_before_anything_goes_on_after_a_death() -> None:
     node = WorkerNode(Plan(beside_windows()), 0, 1, links=LinkLogs(lambda carried: []), shelf=InMemory(()))
     node.turn([to_beside(1, "windows")], 0.0)
-    node.turn([MinimalTime(pack_time(1), END_OF_TIME, 0, frontiers=[pack_time(5), pack_time(1)])], 0.0)
+    node.turn([MinimalTime(pack_time(1), END_OF_TIME, 0, frontiers=(pack_time(5), pack_time(1)))], 0.0)
     checkpoint = pack_time(2)
     for order in (Halt(1), Rewind(1, checkpoint, checkpoint, [BARRIER])):
         node.obey(order)

@@ -216,7 +216,7 @@ def test_a_worker_gives_a_window_once_nothing_in_flight_may_correct_it() -> None
     sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(Metas(metas), list(range(5)), None))])], 1.0)
     for number, below in enumerate((pack_time(9), pack_time(20))):
         assert not batches(sends), "and what waits is acknowledged as such"
-        sends = node.turn([MinimalTime(pack_time(0), below, 0, frontiers=[below, pack_time(0)], number=number)], 1.0)
+        sends = node.turn([MinimalTime(pack_time(0), below, 0, frontiers=(below, pack_time(0)), number=number)], 1.0)
     (batch,) = batches(sends)
     assert [list(columns.payloads) for _, columns in batch.parts] == [[drift.Window(None, 0, 10, 5)]]
 

@@ -66,7 +66,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
     in_flight: bytes
     held_by: int
     batches: int = 0
-    frontiers: Sequence[bytes] = ()
+    frontiers: tuple[bytes, ...] = ()
     tombstones: int = 0
     checkpoint: int = 0
     mapped_items: int = 0
