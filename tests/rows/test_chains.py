@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from rows.test_rows_undone import SCHEMA, InBoth, InRows, schedules
+from test_rows_undone import SCHEMA, InBoth, InRows, schedules
 
 import drift
 from drift.testing.check import Case, check
