@@ -792,7 +792,7 @@ cdef class Metas:
     def merged(several):
         cdef list every = list(several)
         cdef Py_ssize_t number, least, row, size, more, total = 0, count = 0, parts = len(every)
-        cdef array.array nexts = array.clone(_INT64S, parts, True)
+        cdef array.array nexts = array.clone(_INT64S, parts + 1, True)
         cdef int64_t *at = <int64_t *>nexts.data.as_longlongs
         cdef Metas metas, other
         cdef _Rows rows

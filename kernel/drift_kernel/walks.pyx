@@ -256,7 +256,7 @@ def taken(list values not None, order not None):
 
 def in_turn(list parts not None, bytes owners not None):
     """The values of several lists in turn: for each the number of its list, whose next one it is."""
-    cdef array.array nexts = array.clone(_INT64S, len(parts), True)
+    cdef array.array nexts = array.clone(_INT64S, len(parts) + 1, True)
     cdef const uint8_t *owner = <const uint8_t *>PyBytes_AS_STRING(owners)
     cdef Py_ssize_t at, place, count = len(parts)
     cdef list part, made = [None] * PyBytes_GET_SIZE(owners)
