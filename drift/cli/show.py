@@ -18,7 +18,7 @@ from drift_graph.errors import SettingsError, SinkError
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
 @click.option("--picture", metavar="PATH", help="Write a picture, .svg or .png (needs the extra `picture`).")
 @click.option("--json", "as_json", is_flag=True, help="Print operators and edges as one JSON object.")
-@click.option("--plan", "as_plan", is_flag=True, help="Print what runs each step on `local`, and on what.")
+@click.option("--plan", "as_plan", is_flag=True, help="Print what runs each step, on what, and its level.")
 def show_command(graph: str, mermaid: bool, picture: str | None, as_json: bool, as_plan: bool) -> None:
     """Print the steps of a graph, the operators they stand for, and how they are connected.
 

@@ -5,8 +5,7 @@ nothing comes late, no call fails and values fit their columns. What an edge car
 
 Why: a source gives rows if its input is a table, or a file read as rows. What a map or a logic makes of them is said by
 the thing itself (`gives_rows`, `objects_because`), from its key and its aggregates; a function of Python takes objects,
-so rows become dicts in front of it, once. Levels are those of the steps that wait for time: such a step is one above
-the greatest before it.
+so rows become dicts in front of it, once.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Form(NamedTuple):
         name: of the operator; of a loop, of its grouping.
         takes: by the name of what is before it, in order, what comes from there.
         gives: what it gives; of a sink what it is given.
-        level: how many steps in front of it wait for time, one after the other, itself included.
+        level: of what it gives, on engines with frontiers by level; see `drift.machines.levels`.
         runs: what runs it: "Polars", the "kernel", "arrays" of numpy, or "Python".
         why: why it gives objects where it could be rows, as a clause; "" if there is nothing to be said.
     """
@@ -61,6 +60,7 @@ def forms_of(dataflow: Dataflow, rows: Collection[str] | None = None) -> dict[st
     inside = {*plan.inside_loops(), *outputs} - {*dataflow.groups}
     of_rows = [each.name for each in dataflow.sources if each.rows is not None] if rows is None else rows
     in_cycles = {name for component in plan.components if plan.is_cyclic(component) for name in component}
+    of_ends: set[str] = set()  # what gives items with the times of ends
     left = [each for each in dataflow.operators if each.name not in inside]
     while left:
         waits = {each.name for each in left}
@@ -69,7 +69,10 @@ def forms_of(dataflow: Dataflow, rows: Collection[str] | None = None) -> dict[st
             before = _before(dataflow, outputs, inside, operator)
             takes = tuple((name, found[name].gives if name in found else "objects") for name in before)
             level = max((found[name].level for name in before if name in found), default=0)
-            found[operator.name] = _form(plan, operator, takes, level, operator.name in in_cycles, of_rows)
+            level, at_ends = plan.levels.behind.get(operator.name, level), not of_ends.isdisjoint(before)
+            found[operator.name] = _form(plan, operator, takes, level, operator.name in in_cycles, at_ends, of_rows)
+            if at_ends or (operator.name in plan.dataflow.groups and plan.stage_of(operator.name).only_at_ends):
+                of_ends.add(operator.name)
         left = [each for each in left if each.name not in found]
     return found
 
@@ -89,6 +92,7 @@ def _form(
     takes: tuple[tuple[str, Carries], ...],
     level: int,
     in_cycle: bool,
+    at_ends: bool,
     rows: Collection[str],
 ) -> Form:
     name, carried = operator.name, {each for _, each in takes}
@@ -101,20 +105,19 @@ def _form(
     if isinstance(operator, Map):
         keys = max((len(names_of(plan.key_of(each)) or ()) for each in _keyed(plan, takes)), default=0)
         return _form_of_map(operator, takes, given, level, keys)
-    component = next(each for each in plan.components if name in each)
-    stage = plan.stage(name, component)
-    settled, why = stage.only_at_ends and not in_cycle, ""
+    stage, why = plan.stage_of(name), ""
+    settled = not in_cycle and (stage.only_at_ends or (stage.has_columns and given == "rows" and not plan.puts_later))
     if in_cycle:
         why = "it is in a cycle, which runs item by item"
     elif given == "objects":
         why = _of_objects(takes)
-    elif stage.is_in_kernel and level and not stage.takes_later:
+    elif stage.is_in_kernel and at_ends and not stage.takes_later:
         why = "its items have the times of ends, not of sources"
     else:
         why = stage.objects_because
     runs = "kernel" if stage.is_in_kernel else "Python" if why else "arrays"
     kind: Kind = "settled" if settled else "optimistic"
-    return Form(name, kind, takes, "objects" if why else "rows", level + settled, runs, why)
+    return Form(name, kind, takes, "objects" if why else "rows", level, runs, why)
 
 
 def _form_of_map(operator: Map, takes: tuple[tuple[str, Carries], ...], given: Carries, level: int, keys: int) -> Form:

@@ -98,6 +98,10 @@ class Plan:
         place = Place(group, None, None, (varint(self.dataflow.ranks[name]),))
         return KeyedStage(GroupLogic(group.key, group.window), place, cyclic=cyclic)
 
+    def stage_of(self, name: str) -> KeyedStage:
+        """A new machine for a grouping."""
+        return self.stage(name, next(each for each in self.components if name in each))
+
     @cached_property
     def levels(self) -> Levels:
         """The levels of targets and groupings."""
@@ -126,8 +130,7 @@ class Plan:
 
     def opens(self, name: str) -> OpensWindows | None:
         """What opens the windows of a grouping that is the loop of such; else None."""
-        (component,) = (each for each in self.components if name in each)
-        return self.stage(name, component).opens
+        return self.stage_of(name).opens
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
         """Whether items of a component can come back to it in the same round."""

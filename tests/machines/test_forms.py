@@ -53,6 +53,10 @@ def divided(state: int, number: int) -> tuple[int, int]:
     return number, number // 2
 
 
+def kept_until(state: int, number: int, at: int) -> tuple[int, list[object]]:
+    return number, [drift.at(at + 9, number)]
+
+
 def of(step: str, graph: drift.Graph) -> Form:
     return forms_of(graph.build())[step]
 
@@ -86,27 +90,49 @@ def test_a_source_that_diverts_gives_rows() -> None:
     )
 
 
+def levels_of(graph: drift.Graph) -> dict[str, tuple[str, int]]:
+    """By step its kind and level, of the steps with names of letters."""
+    return {name: form[1::3][:2] for name, form in forms_of(graph.build()).items() if name.isalpha()}  # type: ignore[misc]
+
+
 @pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 def test_levels_count_the_steps_that_wait() -> None:
     graph = drift.Graph("levels")
     hours = source(graph).key_by("zone").window(drift.windows.tumbling(9)).rows(name="hours", n=drift.agg.sum("n"))
-    days = hours.key_by("key").window(drift.windows.tumbling(99)).rows(name="days", n=drift.agg.sum("n"))
-    days.key_by("key").running(name="so far", total=drift.agg.sum("n")).sink("out")
+    days = hours.key_by("n").window(drift.windows.tumbling(99)).rows(name="days", n=drift.agg.sum("n"))
+    days.key_by("n").running(name="total", total=drift.agg.sum("n")).sink("out")
+    assert levels_of(graph) == {
+        "trips": ("source", 0), "hours": ("settled", 1), "days": ("settled", 2), "total": ("settled", 3),
+        "out": ("sink", 3),
+    }  # fmt: skip
     forms = forms_of(graph.build())
-    found = {name: (forms[name].kind, forms[name].level) for name in ("trips", "hours", "days", "so far", "out")}
-    assert list(found.values()) == [
-        ("source", 0), ("settled", 1), ("settled", 2), ("optimistic", 2), ("sink", 2),
-    ]  # fmt: skip
-    assert forms["so far"].gives == "rows" and forms["hours"].runs == "kernel"
+    assert forms["total"].gives == "rows" and forms["hours"].runs == "kernel"
 
 
-def test_what_is_in_a_cycle_is_optimistic() -> None:
+def test_what_is_in_a_cycle_is_optimistic_and_of_one_level() -> None:
     graph = drift.Graph("cycle")
     back = graph.feedback("back")
-    counted = source(graph).map(lambda trip: trip["n"], name="n").merge(back).scan(abs, 0, divided, name="s")
-    counted.filter(lambda n: n > 9, name="great").map(lambda n: n // 2, name="half").feed(back)
-    counted.sink("out")
-    assert of("s", graph)[1:2] == ("optimistic",) and "cycle" in of("s", graph).why
+    hours = source(graph).key_by("zone").window(drift.windows.tumbling(9)).rows(name="hours", n=drift.agg.sum("n"))
+    counted = hours.map(lambda row: row["n"], name="n").merge(back).scan(abs, 0, divided, name="s")
+    kept = counted.filter(lambda n: n > 9, name="great").process(abs, 0, kept_until, divided, name="timers")
+    kept.map(lambda n: n // 2, name="half").feed(back)
+    counted.count(abs, name="behind").sink("out")
+    assert levels_of(graph) == {
+        "trips": ("source", 0), "hours": ("settled", 1), "n": ("map", 1), "s": ("optimistic", 2), "great": ("map", 2),
+        "timers": ("optimistic", 2), "half": ("map", 2), "behind": ("optimistic", 2), "out": ("sink", 2),
+    }  # fmt: skip
+    assert "cycle" in of("s", graph).why
+
+
+def test_steps_of_a_graph_whose_maps_put_items_later_are_of_one_level() -> None:
+    graph = drift.Graph("later")
+    later = source(graph).map(lambda trip: drift.at(99, trip), name="later", later=True)
+    hours = later.key_by(lambda trip: trip["zone"]).window(drift.windows.tumbling(9)).count(name="hours")
+    hours.key_by(lambda window: window.value).window(drift.windows.tumbling(99)).count(name="days").sink("out")
+    assert levels_of(graph) == {
+        "trips": ("source", 0), "later": ("map", 0), "hours": ("settled", 1), "days": ("settled", 1),
+        "out": ("sink", 1),
+    }  # fmt: skip
 
 
 def test_show_prints_the_plan_in_the_order_of_the_flow(tmp_path: Path) -> None:
