@@ -16,19 +16,21 @@ their versions.
 from __future__ import annotations
 
 import ast
+import collections
 import copyreg
 import dis
 import enum
 import functools
 import inspect
+import itertools
 import linecache
 import operator
 import sys
 import sysconfig
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import msgspec
@@ -55,8 +57,14 @@ _SHOWN_CHARACTERS_MAX, _READ_CHARACTERS_MAX = 200, 10_000
 _INSTALLED = tuple(sorted({sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}))
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 #: Packages whose values without canonical form are constants as a rule: patterns, paths, zones, arrays, tables.
-_OF_CONSTANTS = frozenset({"re", "pathlib", "zoneinfo", "collections", "array", "pandas", "polars", "pyarrow"})
+_OF_CONSTANTS = frozenset({
+    *("re", "pathlib", "zoneinfo", "collections", "array", "pandas", "polars", "pyarrow"),
+    *("datetime", "ipaddress", "string", "types"),
+})  # fmt: skip
+#: Types whose subclasses are these values, with methods of their own.
+_CONTENTS: tuple[Any, ...] = (dict, list, tuple, collections.deque, str, bytes, bytearray, int, float)
 _NOTED = ("_fields", "_field_defaults", "_abc_impl")
+_SCALARS = frozenset({str, bytes, int, float, bool, type(None)})
 _METHODS = (types.FunctionType, staticmethod, classmethod, property)
 
 
@@ -141,7 +149,11 @@ class _Walk:
         part = _part(name_of(value), "", "", None if is_ours(_filename(type(value))) else line_of(value))
         self.parts.append(part)
         for name, found in self._filled(part, value):
-            part["values"].append({"name": name, **self.value(found, name)})
+            known = self.value(found, name)
+            part["values"].append({"name": name, **known})
+            if known.get("hash") is not None:
+                classes = {f"{name}, of class {kind.__qualname__}": kind for kind in _classes_in(found)}
+                part["values"] += [{"name": of, **self.value(classes[of])} for of in sorted(classes)]
         return index
 
     def _filled(self, part: dict[str, Any], value: Any) -> Iterator[tuple[str, Any]]:
@@ -172,10 +184,11 @@ class _Walk:
         if hasattr(value, "__wrapped__") and not hasattr(type(value).__call__, "__code__"):
             part["kind"] = f"{type(value).__module__}.{type(value).__qualname__}"  # such as functools.lru_cache's
             return iter((("function", value.__wrapped__),))
-        if isinstance(value, dict):
+        if isinstance(value, dict) and not _is_users(type(value)):
             part["kind"] = "dict"
-            return iter([(f"[{safe_text(repr, key, 80)}]", each) for key, each in value.items()])
-        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+            factory = [("default", value.default_factory)] if isinstance(value, collections.defaultdict) else []
+            return iter([*factory, *((f"[{safe_text(repr, key, 80)}]", each) for key, each in value.items())])
+        if isinstance(value, (tuple, list)) and not _is_users(type(value)):
             part["kind"] = type(value).__name__
             return iter([(f"[{index}]", each) for index, each in enumerate(value)])
         part["kind"] = "object"
@@ -185,6 +198,22 @@ class _Walk:
             return _object_body(value)
         part["kind"] = "library object"
         return iter(_numbered("part", _reduced(value)))
+
+
+def _classes_in(value: Any) -> Iterator[type]:
+    """The user's classes of which a value with canonical bytes has instances: what they do is in no bytes."""
+    if _is_users(type(value)):
+        yield type(value)
+    each: Iterable[Any] = ()
+    if isinstance(value, dict):
+        each = itertools.chain(value, value.values())
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        each = value
+    elif _is_users(type(value)) and not isinstance(value, enum.Enum):
+        each = (found for _, found in _attributes_of(value))
+    for one in each:
+        if type(one) not in _SCALARS:
+            yield from _classes_in(one)
 
 
 def _is_walked(value: Any) -> bool:
@@ -304,13 +333,26 @@ def _class_body(kind: type) -> Iterator[tuple[str, Any]]:
     for base in kind.__bases__:
         if base is not object:
             yield f"base {base.__qualname__}", base
+    if _is_users(type(kind)):
+        yield "metaclass", type(kind)
     if isinstance(kind, enum.EnumMeta):
         members: list[Any] = list(kind.__members__.values())
         yield from ((f"member {member.name}", member.value) for member in members)
     elif is_dataclass(kind):
         yield "fields", [(field.name, str(field.type), field.compare) for field in fields(kind)]
-    elif issubclass(kind, msgspec.Struct) or hasattr(kind, "_fields"):
-        yield "fields", list(getattr(kind, "__struct_fields__", None) or kind._fields)
+        for each in fields(kind):
+            if each.default_factory is not MISSING:
+                yield f"default {each.name}", each.default_factory
+    elif issubclass(kind, msgspec.Struct):
+        yield "fields", list(kind.__struct_fields__)
+        for found in msgspec.structs.fields(kind):
+            default = found.default if found.default is not msgspec.NODEFAULT else found.default_factory
+            if default is not msgspec.NODEFAULT:
+                yield f"default {found.name}", default
+    elif hasattr(kind, "_fields"):
+        yield "fields", list(kind._fields)
+        for name, default in getattr(kind, "_field_defaults", {}).items():
+            yield f"default {name}", default
     for name, value in sorted(vars(kind).items()):
         if isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType, enum.Enum)):
             continue
@@ -335,13 +377,24 @@ def _functions_in(value: Any) -> tuple[Any, ...]:
         return tuple(each for each in (value.fget, value.fset) if each is not None)
     if isinstance(value, functools.cached_property):
         return (value.func,)
+    if isinstance(value, functools.partialmethod):
+        return (functools.partial(value.func, *value.args, **value.keywords),)
     return (value,)
 
 
 def _object_body(value: Any) -> Iterator[tuple[str, Any]]:
     """A callable object: its class (a class of drift by name) and its attributes."""
+    yield "class", type(value)
+    for base in _CONTENTS:
+        if isinstance(value, base):
+            content = base(value)
+            yield "content", value_hash(content) if base in (str, bytes, bytearray) else content  # may be a secret
+            break
+    yield from _attributes_of(value)
+
+
+def _attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    yield "class", kind
     if is_dataclass(kind):
         names = [field.name for field in fields(kind)]
     elif issubclass(kind, msgspec.Struct):
@@ -364,7 +417,10 @@ def _has_attributes(value: Any) -> bool:
 def _reduced(value: Any) -> list[Any] | None:
     """What a constant of a library is made of, as for a pickle: a pattern's text, an array's bytes. None for others."""
     module = type(value).__module__
-    if module != "numpy" and module.partition(".")[0] not in _OF_CONSTANTS:  # not numpy.random
+    is_constant = module == "numpy" or module.partition(".")[0] in _OF_CONSTANTS or type(value) in (range, slice)
+    if isinstance(value, types.MappingProxyType):
+        return [dict(value)]
+    if not is_constant:  # such as numpy.random
         return None
     try:
         of_type = copyreg.dispatch_table.get(type(value))

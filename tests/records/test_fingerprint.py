@@ -355,6 +355,89 @@ def test_different_functions_have_different_prints(one: Any, other: Any) -> None
     assert json.loads(json.dumps(print_of(one))) == print_of(one)
 
 
+#: Values in whose canonical bytes a number does not show, or that have none.
+HELD = """
+import collections, datetime, enum, functools, ipaddress, string, types
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+import msgspec
+
+BY = 1
+
+class Rate:
+    def rate(self, number):
+        return number + BY
+
+class Meta(type):
+    def __len__(cls):
+        return BY
+
+@dataclass(frozen=True)
+class Data(Rate):
+    number: Any
+
+class Tuple(NamedTuple):
+    number: Any
+    def rate(self, number):
+        return number + BY
+
+class Struct(msgspec.Struct, frozen=True):
+    number: Any
+    def rate(self, number):
+        return number + BY
+
+class Kind(enum.Enum):
+    A = 1
+    def rate(self, number):
+        return number + BY
+
+@dataclass
+class MadeData:
+    number: int = field(default_factory=lambda: BY)
+
+class FilledTuple(NamedTuple):
+    number: int = BY
+
+class FilledStruct(msgspec.Struct):
+    number: int = BY
+
+class MadeStruct(msgspec.Struct):
+    number: int = msgspec.field(default_factory=lambda: BY)
+
+class Partial:
+    rate = functools.partialmethod(lambda self, more, number: number + more, BY)
+
+def own(base, held):
+    return type("Own", (base,), {})(held), type("Other", (base,), {"rate": Rate.rate})(base())
+
+ONES = Data(1), Tuple(1), Struct(1), Kind.A
+BASES = (dict, {1: BY}), (list, [BY]), (tuple, [BY]), (collections.deque, [BY]), (str, BY), (int, BY), (float, BY)
+VALUES = [
+    *ONES,
+    *(held for one in ONES for held in ([one], {"a": (one,)}, {one: 1}, {one}, Data(one), Tuple(one), Struct(one))),
+    *(held for base in BASES for held in own(*base)),
+    *(MadeData, FilledTuple, FilledStruct, MadeStruct, Partial(), Meta("Measured", (), {})),
+    *(collections.defaultdict(lambda: BY), Tuple(lambda: BY)),
+    *(range(BY), slice(BY), types.MappingProxyType({1: BY}), types.SimpleNamespace(by=BY)),
+    *(datetime.timezone(datetime.timedelta(hours=BY)), string.Template(f"${BY}")),
+    ipaddress.ip_network(f"10.{BY}.0.0/16"),
+]
+"""
+
+
+def test_what_values_do_and_hold_counts_where_their_canonical_bytes_do_not_show_it(tmp_path: Path) -> None:
+    values = []
+    for at, by in enumerate((1, 1, 2)):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        values.append(load(folder, HELD.replace("BY = 1", f"BY = {by}"), "held.py").VALUES)
+    one, same, other = values
+    assert len(one) == 61
+    for at, each in enumerate(zip(one, same, other)):
+        codes = [print_of(holding(value))["code"] for value in each]
+        assert codes[0] == codes[1] != codes[2], (at, each)
+
+
 SAME = [
     (made(1), made(1)),
     (Multiply(2), Multiply(2)),
