@@ -259,6 +259,19 @@ def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next(
         assert result.failure is None, (turn, result.failure)
 
 
+def test_an_error_that_comes_when_the_barrier_has_a_successor_ends_a_run_with_the_digest_of_what_came() -> None:
+    graph = drift.Graph("halves")
+    graph.source("numbers").map(lambda number: 10 // (number - 4)).sink("out")
+    deviations = [
+        (("released", "barrier", "", 4, 0), 1, ("start", "barrier", "", 1, 0)),
+        (("death", "barrier, news barrier", "", 4, 1), 1),
+    ]
+    schedule = Schedule(batch_items=2, deaths=True, deviations=deviations)  # type: ignore[arg-type]
+    result = check(Case(graph.build(), {"numbers": [0, 0, 4]}, schedule))
+    assert (result.failure, result.simulation.died) == (None, ["barrier"])
+    assert len(result.output.rows) == 2 and result.output.error is not None
+
+
 def test_released_output_that_is_on_its_way_when_another_dies_is_waited_for() -> None:
     class Slow(Player):
         def hold(self, key: Key) -> int:

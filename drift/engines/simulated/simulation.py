@@ -21,6 +21,7 @@ from drift.engines.simulated.network import TURN_S
 from drift.engines.simulated.nodes import Nodes, opened
 from drift.engines.simulated.outcome import Handed, SimulatedOutput
 from drift.engines.simulated.schedule import Schedule, Scheduled
+from drift.machines.nodes.barrier import digest_of
 from drift.machines.nodes.checkpointing import CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Fed, Intake
@@ -170,16 +171,23 @@ class Simulation(MortalNetwork):
             elif self._feed_node.finished is None:
                 raise DriftBug(f"nothing is in flight, and the run does not break off at its error: {self.error}")
         tombstones = sum(worker.tombstones for worker in self.workers)
-        finished = self._feed_node.finished
         return SimulatedOutput(
             self.released,
-            finished.digest if finished is not None else self.barrier.digest.hexdigest(),
+            self._digest_of_received(),
             self.error,
             late_before(self.late, self.error),
             tombstones,
             self.handed,
             self.log,
         )
+
+    def _digest_of_received(self) -> str:
+        """The digest of the output received: the barrier that sent it may have a successor that knows nothing yet."""
+        if (finished := self._feed_node.finished) is not None:
+            return finished.digest
+        if self.rewind_log is None:
+            return self.barrier.digest.hexdigest()
+        return digest_of(self.rewind_log.restart(), self.barrier.digest.algorithm).hexdigest()
 
     def events(self) -> list[Scheduled]:
         """All possible next events: messages in flight, oldest first; nodes that asked to be woken; and reads, the
