@@ -111,7 +111,7 @@ class PostgresSink(TableSink):
         self._in_sql = _quoted(table)
         self._url = checked_url(url)
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
-        self._kinds: list[str] | None = None  # the type of each column, once the table exists
+        self._kinds: tuple[list[str], list[str]] | None = None  # columns and their types, once the table exists
 
     def _connect(self) -> Any:
         import psycopg
@@ -171,10 +171,11 @@ class PostgresSink(TableSink):
                 named = [{name: _value(value) for name, value in zip(columns, row)} for row in rows]
                 cursor.executemany(self._statement.encode(), named)
                 return
-            if self._kinds is None:
-                self._kinds = self._make_table(cursor, columns, rows)
-            _check_zones(columns, self._kinds, rows)
-            in_json = {at for at, kind in enumerate(self._kinds) if kind == "jsonb"}
+            if self._kinds is None or self._kinds[0] != columns:
+                self._kinds = columns, self._make_table(cursor, columns, rows)
+            kinds = self._kinds[1]
+            _check_zones(columns, kinds, rows)
+            in_json = {at for at, kind in enumerate(kinds) if kind == "jsonb"}
             names = ", ".join(map(quoted, columns))
             with cursor.copy(f"copy {self._in_sql} ({names}) from stdin".encode()) as copy:
                 for row in rows:

@@ -22,7 +22,7 @@ from drift_graph.metas import Metas
 
 OnError = Literal["error", "divert"]
 TABLE = "drift_errors"
-_COLUMNS = "sink, position, time, meta, error, payload, shown"
+_COLUMNS = "sink, position, time, meta, error, payload, shown, fields, statement"
 _SHOWN_CHARACTERS = 1000
 
 
@@ -34,6 +34,9 @@ class Refused(NamedTuple):
             know.
         payload: as JSON; None where JSON would not give it back, for instance bytes or NaN.
         shown: what is printed where there is no JSON.
+        fields: the names and values for the columns, as JSON; None where the payload has no such fields. Who puts the
+            item in again knows neither the names that a tuple's values have nor what a class leaves out of its JSON.
+        statement: by which it was to be put in, in place of an insert.
     """
 
     sink: str
@@ -43,13 +46,15 @@ class Refused(NamedTuple):
     error: str | None
     payload: str | None
     shown: str | None
+    fields: str | None
+    statement: str | None
 
     @property
     def value(self) -> Any:
-        """The payload; an array is a tuple. Raises ValueError: it was not stored as JSON."""
+        """The fields, or the payload, of which an array is a tuple. Raises ValueError: it was not stored as JSON."""
         if self.payload is None:
             raise ValueError(f"the payload was not stored as JSON, only as it is shown: {self.shown}")
-        value = json.loads(self.payload)
+        value = json.loads(self.payload if self.fields is None else self.fields)
         return tuple(value) if isinstance(value, list) else value
 
 
@@ -60,9 +65,9 @@ class Statements:
         self.mark = mark
         self.create = (
             f"create table if not exists {TABLE} (sink text, position bigint, time bigint, meta {bytes_type}, "
-            f"error text, payload text, shown text, primary key (sink, position))"
+            f"error text, payload text, shown text, fields text, statement text, primary key (sink, position))"
         )
-        self.insert = f"insert into {TABLE} ({_COLUMNS}) values ({', '.join([mark] * 7)})"
+        self.insert = f"insert into {TABLE} ({_COLUMNS}) values ({', '.join([mark] * 9)})"
         self.select_all = f"select {_COLUMNS} from {TABLE} where error is not null order by sink, position"
         self.select = f"select {_COLUMNS} from {TABLE} where sink = {mark} and error is not null order by position"
         self.explain = f"update {TABLE} set error = {mark} where sink = {mark} and position = {mark}"
@@ -103,11 +108,26 @@ def put_or_set_apart(
             put_or_set_apart(put, set_apart, refusals, positions[part], metas[part], payloads[part])
 
 
-def refused_item(sink: str, position: int, meta: bytes, payload: Any, why: str) -> Refused:
-    as_json, shown = None, None
-    try:
-        plain = msgspec.to_builtins(payload, builtin_types=(bytes,), str_keys=True, order="deterministic")
-        as_json = json.dumps(plain, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
+def refused_item(
+    sink: str,
+    position: int,
+    meta: bytes,
+    payload: Any,
+    why: str,
+    fields: dict[str, Any] | None = None,
+    statement: str | None = None,
+) -> Refused:
+    shown = None
+    as_json, of_fields = _as_json(payload), None if fields is None else _as_json(fields)
+    if as_json is None:
         shown = safe_text(repr, payload, _SHOWN_CHARACTERS).encode("ascii", "backslashreplace").decode()
-    return Refused(sink, position, time_of(meta), meta, why, as_json, shown)
+    return Refused(sink, position, time_of(meta), meta, why, as_json, shown, of_fields, statement)
+
+
+def _as_json(value: Any) -> str | None:
+    """None, where JSON would not give it back."""
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True, order="deterministic")
+        return json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None

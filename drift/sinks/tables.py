@@ -174,7 +174,14 @@ class TableSink(ResumingSink):
             self._insert(self._rows_of(positions, metas, payloads))
 
     def _set_apart(self, position: int, meta: bytes, payload: Any, error: Exception) -> None:
-        self._ask(self._errors.insert, *refused_item(self._table, position, meta, payload, _why(error)))
+        try:
+            values = [column[0] for column in self._rows.fields([position], [payload])]
+        except SinkError:  # it has other fields
+            fields = None
+        else:
+            fields = dict(zip(self._rows.names or (), values))
+        refused = refused_item(self._table, position, meta, payload, _why(error), fields, self._statement)
+        self._ask(self._errors.insert, *refused)
 
     def _refused(self) -> list[Refused]:
         """The items that were set apart."""
@@ -194,15 +201,16 @@ class TableSink(ResumingSink):
         """
         taken = left = 0
         self._diverts = True
+        names, statement = self._rows.names, self._statement
         try:
             self._connection = self._connect()
             with self._transaction():
                 self._ask(self._errors.create)
-                if self._rows.names is None and self._exists():
-                    self._rows.names = field_names(self._names_of_columns())
                 for each in self._refused():
                     if positions is not None and each.position not in positions:
                         continue
+                    self._statement = statement or each.statement
+                    self._rows.names = names or self._names_for(each)
                     try:
                         self._put([each.position], Metas([each.meta]), [each.value])
                     except self._of_items as error:
@@ -214,8 +222,15 @@ class TableSink(ResumingSink):
         except self._failures as error:
             raise SinkError(f"{self._target}: {self._text_of(error)}; it is as it was") from None
         finally:
+            self._rows.names, self._statement = names, statement
             self.end()
         return taken, left
+
+    def _names_for(self, refused: Refused) -> list[str] | None:
+        """The columns for an item that is put in again."""
+        if refused.fields is not None:
+            return list(refused.value)
+        return field_names(self._names_of_columns()) if self._exists() else None
 
     def find_end(self) -> Last | None:
         self._check_target()

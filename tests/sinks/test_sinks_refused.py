@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,6 +128,61 @@ def test_a_table_of_which_the_first_items_are_refused_and_none_is_made_is_made_l
     write(database.make(database.where, table, on_error="divert"), rows(surrogates, 6), [1, 2, 4])
     assert database.rows(f"select position, word, n from {table} order by 1") == [(n, f"w{n}", n) for n in range(2, 6)]
     assert len(database.rows(f"select * from drift_errors where sink = '{table}'")) == 2
+
+
+class Two(NamedTuple):
+    n: int
+    word: Any
+
+
+class Left(msgspec.Struct, omit_defaults=True):
+    n: int
+    word: Any = "w"
+
+
+class Tagged(msgspec.Struct, tag=True, rename="upper"):
+    n: int
+    word: Any
+
+
+class Listed(msgspec.Struct, array_like=True):
+    n: int
+    word: Any
+
+
+KINDS: dict[str, tuple[Callable[[int, str], Any], list[str] | None]] = {
+    "tuples": (lambda n, word: (n, word), ["n", "word"]),
+    "tuples by name": (Two, None),
+    "structs without their defaults": (Left, None),
+    "structs of other names": (Tagged, None),
+    "structs as lists": (Listed, None),
+    "dicts": (lambda n, word: {"word": word, "n": n}, None),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by_statement", [False, True])
+def test_what_is_put_in_again_is_what_would_have_been_put_in(database: Database, kind: str, by_statement: bool) -> None:
+    make, columns = KINDS[kind]
+    table = f"again{next(numbers)}"
+    database.change(f"{MADE.format(table)[:-1]}, added bigint default 7)")
+    names, marks = "position, time, word, n", ":position, :time, :word, :n"
+    if database.make is sinks.postgres:
+        marks = "%(position)s, %(time)s, %(word)s, %(n)s"
+    statement = f"insert into {table} ({names}) values ({marks})" if by_statement else None
+    name = f"{table} by statement" if by_statement else table
+    sink = database.make(database.where, name, columns=columns, statement=statement, on_error="divert")
+    write(sink, [make(5, "w"), make(100, "w"), make(6, "x")], [1])
+    assert database.rows(f"select position from {table} order by 1") == [(0,), (2,)]
+    database.change(f"create table mended_{table} (position bigint primary key, time bigint, word text, n bigint, "
+                    f"added bigint default 7)")  # fmt: skip
+    database.change(f"insert into mended_{table} select * from {table}")
+    database.change(f"drop table {table}")
+    database.change(f"alter table mended_{table} rename to {table}")
+    assert call("errors", "retry", f"{database.spec}#{name}").exit_code == 0
+    assert database.rows(f"select * from {table} order by 1") == [
+        *((0, 0, "w", 5, 7), (1, 1, "w", 100, 7), (2, 2, "x", 6, 7)),
+    ]
 
 
 def test_a_run_may_keep_its_state_under_the_name_of_the_table_it_writes_to(postgres_url: str) -> None:
