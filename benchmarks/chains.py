@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import Any
 import polars as pl
 
 import drift
-from benchmarks.order import LATE_MAX_MS, Live, arrivals, note, summary
+from benchmarks.order import LATE_MAX_MS, Live, apart, arrivals, note, summary
 
 KEYS, KINDS = 1000, ("windows", "running", "sessions")
 ROWS_AT_ONCE, WINDOW = 10, 20  # rows of one time; in ms
@@ -109,14 +107,6 @@ def from_file(kind: str, steps: int, keys: str, rows: int, engine: str) -> dict[
     }
 
 
-def apart(*arguments: Any) -> dict[str, Any]:
-    """One measurement, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.chains", "--one", *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
-
-
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chains", description=__doc__.partition("\n")[0])
@@ -146,7 +136,7 @@ def main() -> None:
                 for engine in ("local", "zeromq"):
                     cells = []
                     if given.seconds:
-                        each = apart("live", kind, steps, keys, given.seconds, given.rate, engine)
+                        each = apart("chains", "live", kind, steps, keys, given.seconds, given.rate, engine)
                         cells += [
                             f"{each['p50']:.0f}",
                             f"{each['p99']:.0f}",
@@ -154,7 +144,7 @@ def main() -> None:
                             f"{each['tombstones']:.2f}",
                         ]
                     if given.rows:
-                        each = apart("file", kind, steps, keys, given.rows, engine)
+                        each = apart("chains", "file", kind, steps, keys, given.rows, engine)
                         cells += [f"{each['cpu_us']:.2f}", f"{each['took_us']:.2f}", f"{each['tombstones']:.2f}"]
                         digests.add(each["digest"])
                     print(f"| {kind} | {keys} | {steps} | {engine} | {' | '.join(cells)} |", flush=True)

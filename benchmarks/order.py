@@ -176,9 +176,9 @@ def bytewax_latencies(live: Live, steps: int) -> list[float]:
     return latencies
 
 
-def apart(kind: str, *numbers: float) -> dict[str, Any]:
-    """One measurement, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.order", "--one", kind, *map(str, numbers)]
+def apart(benchmark: str, *arguments: Any) -> dict[str, Any]:
+    """One measurement of a benchmark, in a process of its own."""
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}", "--one", *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -204,7 +204,7 @@ def main() -> None:
     for late in given.late:
         for rate in given.rates:
             for steps in given.steps:
-                found = {kind: apart(kind, steps, rate, given.seconds, late) for kind in kinds}
+                found = {kind: apart("order", kind, steps, rate, given.seconds, late) for kind in kinds}
                 digests = {each["digest"] for kind, each in found.items() if kind != "bytewax"}
                 assert len(digests) <= 1, "the runs do not have one digest"
                 for kind, each in found.items():

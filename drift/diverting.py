@@ -130,7 +130,6 @@ class PartlyDiverted(Rows):
 
     @property
     def reports(self) -> AtMostOne:
-        """The reports of the diverted ones."""
         return AtMostOne(self.flags.translate(_OTHERS), list(map(report, self.apart)))
 
     def _listed(self) -> list[Any]:

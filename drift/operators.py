@@ -136,7 +136,6 @@ class MapsEach(LibraryFunction):
     chained: ClassVar[Any] = None  # (functions) -> (payloads) -> (bytes | None, results) | None
 
     def __call__(self, payload: Any) -> Any:
-        """The result for one payload."""
         return self.each([payload])[0]
 
     def each(self, payloads: Sequence[Any]) -> list[Any]:

@@ -33,7 +33,6 @@ class Input(Protocol):
 
 
 def end_at_once() -> None:
-    """End this process."""
     os._exit(0)
 
 
@@ -140,7 +139,6 @@ class Parent:
         return pickle.loads(frame)
 
     def send(self, value: Any) -> None:
-        """Write a value."""
         import pickle  # see `receive`
 
         self.write(pickle.dumps(value))

@@ -490,7 +490,6 @@ class Files:
         return sorted(map(self._inside, found))
 
     def path_of(self, name: str) -> str:
-        """The path of a file."""
         return self._start + name
 
     def stat(self, name: str) -> Stat | None:

@@ -279,16 +279,19 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | S
             at = diffs.index(-1)
             shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
-        if not metas.is_increasing():
-            raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
+        _check_increasing(metas)
     sinks: str | Sequence[str] = taken[0][0]
     if len(of_sinks) > 1:
         metas, payloads, sinks = in_turn(list(names), of_sinks)
+        _check_increasing(metas)
     else:
         metas, payloads, _ = of_sinks[0]
+    return metas, payloads, sinks
+
+
+def _check_increasing(metas: Metas) -> None:
     if not metas.is_increasing():
         raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
-    return metas, payloads, sinks
 
 
 def _in_order(batches: list[Columns]) -> Columns:

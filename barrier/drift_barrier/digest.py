@@ -117,7 +117,6 @@ class Extent(NamedTuple):
     payloads: int = 0
 
     def and_(self, items: int, metas: int, payloads: int) -> Extent:
-        """Both together."""
         return Extent(self.items + items, self.metas + metas, self.payloads + payloads)
 
 

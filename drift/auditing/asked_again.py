@@ -36,7 +36,6 @@ _AT_ONCE = 4096
 
 
 def check_asked_again(record: Record, dataflow: Dataflow) -> Iterator[Check]:
-    """A check for each call of the graph."""
     reading = record.with_classes(classes_for(record, dataflow))
     for name, asks in calls_of(dataflow).items():
         yield _check(reading, dataflow, name, asks)

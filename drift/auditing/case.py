@@ -172,7 +172,6 @@ def _position_of(rows: list[ComparedItem], divergence: Divergence) -> int | None
 
 
 def _with_new_item(result: Result, divergence: Divergence) -> Result | None:
-    """The result, with the new item as its failure."""
     position, recorded = _position_of(result.expected.rows, divergence), divergence.pair[0]
     if position is None:
         return None

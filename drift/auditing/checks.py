@@ -78,7 +78,6 @@ class Check:
     finding: Any = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
         plain = {name: value for name, value in vars(self).items() if name != "finding"}
         return {**plain, "troubles": [asdict(trouble) for trouble in self.troubles]}
 

@@ -48,7 +48,6 @@ _ROWS_AT_ONCE = 8 * BLOCK_ITEMS
 
 
 def check_intact(path: Path) -> list[Check]:
-    """The checks of the level "intact"."""
     try:
         snapshot = read_snapshot(path)
     except RecordError as error:
@@ -222,7 +221,6 @@ def _changes(manifest: Manifest, table: str, block: Block, parts: _Parts, first:
 
 
 def _trouble(manifest: Manifest, table: str, kind: str, text: str, row: int) -> Trouble:
-    """A trouble with the item in a row."""
     files = (file.path for file in manifest.of(table) if file.first <= row < file.first + file.rows)
     file, block = next(files, ""), row // BLOCK_ITEMS
     return Trouble(kind, f"{text} (block {block}, {file})", file, block, row)

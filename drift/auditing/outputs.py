@@ -154,7 +154,6 @@ class Difference:
 
 
 def rows_of_record(record: Record) -> Iterator[OutputRows]:
-    """The output of a record."""
     position = 0
     for batch in record.output_rows():
         yield RecordedRows(position, batch)

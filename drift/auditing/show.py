@@ -142,7 +142,6 @@ def one_line(payload: Any, characters_max: int) -> str:
 
 
 def _exception_text(failure: Failure) -> str:
-    """The exception, from the full message."""
     return failure.message.splitlines()[0].partition(" raised ")[2] or failure.kind
 
 

@@ -92,7 +92,6 @@ class SideBySide:
 
 
 def paired(old: Lineage, new: Lineage) -> SideBySide:
-    """Pair two lineages."""
     walk = _Both(old, new)
     return SideBySide(old, new, tuple(walk.pairs()))
 

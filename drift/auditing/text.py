@@ -53,7 +53,6 @@ def diff_lines(found: RecordsDiffer) -> Iterator[str]:
 
 
 def audit_text(found: Audit) -> str:
-    """An audit as plain text."""
     return plain_text(lambda console: print_audit(found, console))
 
 

@@ -450,6 +450,5 @@ def _call_again(operator: Operator, made: Node) -> None:
 
 
 def same_payload(lineage: Lineage, item: Item[Any]) -> bool:
-    """Whether a lineage ends in an item."""
     made = Item(lineage.item.payload, item.position, lineage.item.step, lineage.item.meta)
     return same_item(made, item)

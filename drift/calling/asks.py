@@ -136,7 +136,6 @@ def takes_call(function: Callable[..., Any]) -> bool:
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:
-    """Whether a function has to be awaited."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

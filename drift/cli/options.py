@@ -179,15 +179,20 @@ def engine_options(command: Command) -> Command:
     return _with(_ENGINE, collected)
 
 
-def output_options(command: Command) -> Command:
-    """The command is given them as its `output`, together with those of `print_options`, which it must have as well."""
+def _as_one(options: Sequence[Callable[[Command], Command]], name: str, kind: Any, command: Command) -> Command:
+    """The command is given options as one argument, a dataclass that has them."""
 
     @functools.wraps(command)
     def collected(**others: Any) -> Any:
-        output = Output(**{field.name: others.pop(field.name) for field in dataclasses.fields(Output)})
-        return command(output=output, **others)
+        one = kind(**{field.name: others.pop(field.name) for field in dataclasses.fields(kind)})
+        return command(**{name: one}, **others)
 
-    return _with(_OUTPUT, collected)
+    return _with(options, collected)
+
+
+def output_options(command: Command) -> Command:
+    """The command is given them as its `output`, together with those of `print_options`, which it must have as well."""
+    return _as_one(_OUTPUT, "output", Output, command)
 
 
 def print_options(command: Command) -> Command:
@@ -252,13 +257,7 @@ def only_set(options: dict[str, Any]) -> dict[str, Any]:
 
 def time_options(command: Command) -> Command:
     """The command is given them as its `times`."""
-
-    @functools.wraps(command)
-    def collected(**others: Any) -> Any:
-        times = TimeOptions(**{field.name: others.pop(field.name) for field in dataclasses.fields(TimeOptions)})
-        return command(times=times, **others)
-
-    return _with(_TIMES, collected)
+    return _as_one(_TIMES, "times", TimeOptions, command)
 
 
 def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:

@@ -69,11 +69,9 @@ class ProgressOfRun:
         self._samples: deque[tuple[float, int, int]] = deque()  # moment, items in, items out
 
     def follow(self, run: Run) -> None:
-        """Show this run from now on."""
         self._run = run
 
     def text(self) -> str:
-        """The line now."""
         now = time.monotonic()
         progress = self._run.progress if self._run is not None else Progress()
         if self._run is not None:  # which may resume with numbers of its own

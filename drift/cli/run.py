@@ -190,7 +190,6 @@ def _checkpoints(where: str | None, **settings: Any) -> Checkpoints | None:
 
 
 def sources_of(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:
-    """The sources of `--source`, by name."""
     names = [source.name for source in dataflow.sources]
     spec_by_name = by_name("--source", specs, "source", names)
     missing = [name for name in names if name not in spec_by_name]

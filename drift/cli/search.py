@@ -97,11 +97,9 @@ class Search:
                         failed = message
 
     def run_seed(self, seed: int) -> SeedReport:
-        """All about one seed."""
         return self._request("seed", seed)
 
     def run_case(self, path: str) -> SeedReport:
-        """All about a case file."""
         return self._request("case", path)
 
     def _request(self, kind: str, about: int | str) -> SeedReport:

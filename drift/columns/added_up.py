@@ -20,7 +20,7 @@ import polars as pl
 from drift.columns.aggregates import Array, InColumns, Kind, codes_of, numbers_in
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
-from drift.columns.rows import Frame, Tabular, unpacked_frame
+from drift.columns.rows import Frame, Tabular
 from drift.columns.times import Times, are_dates
 from drift.operators import OpensWindows
 from drift_graph.canonical import hash64_each
@@ -69,13 +69,6 @@ class Parts(Tabular):
         counts = [each[0] if of[0] in ("count", "mean") else None for of, each in zip(aggregates, arrays)]
         values = [None if of[0] == "count" else each[-1] for of, each in zip(aggregates, arrays)]
         return np.asarray(of_keys[0], np.int64), of_keys[1], values, counts
-
-    def __reduce__(self) -> Any:
-        return _unpacked, (self.packed(),)
-
-
-def _unpacked(packed: Any) -> Parts:
-    return Parts(unpacked_frame(packed))
 
 
 _KEY = "key "

@@ -38,7 +38,6 @@ class Names(_ByValue, frozen=True):
 
     @property
     def fields(self) -> Fields:
-        """Of the joined row."""
         kinds = dict(self.right)
         return (*self.left, *((name, kinds[of]) for of, name in self.taken))
 

@@ -32,7 +32,6 @@ _MOMENTS_MAX = (datetime.date.max.toordinal() + 1 - _EPOCH) * _DAY_US - 1
 
 
 def forms_of_rows(pieces: Sequence[Piece], count: int, in_order: bool) -> RowForms:
-    """The forms of rows that have these pieces."""
     assert kernel is not None
     return kernel.RowForms(pieces, count, *(CANONICAL if in_order else STORED))
 

@@ -61,7 +61,6 @@ class Gathered:
         return found
 
     def frame(self) -> pl.DataFrame:
-        """All columns."""
         return pl.DataFrame([self.column(name) for name in self.schema])
 
     def at(self, places: Any) -> Gathered:

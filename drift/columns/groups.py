@@ -56,7 +56,6 @@ class Keys(Sequence[Any]):
         return self.listed()[at]
 
     def listed(self) -> list[Any]:
-        """As a list, which is cached."""
         if self._listed is None:
             self._listed = [self._every[number] for number in self._numbers.tolist()]
         return self._listed

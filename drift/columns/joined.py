@@ -368,7 +368,6 @@ class Joined:
         return "done"
 
     def clear(self) -> None:
-        """Drop all rows."""
         for stored in self.sides:
             stored.runs = []
         self._numbers, self._counts = KeyNumbers(), np.zeros(0, np.int64)

@@ -52,8 +52,6 @@ def of_cells(source: str, fields: Fields, nulls: Sequence[str] = ()) -> OfColumn
 
 
 def of_tuples(fields: Fields) -> Make:
-    """From tuples of values, one for each field."""
-
     def make(rows: Sequence[tuple[Any, ...]]) -> Frame:
         columns = list(zip(*rows)) if rows else [()] * len(fields)
         return Frame(pl.DataFrame([_of_database(name, kind, each) for (name, kind), each in zip(fields, columns)]))

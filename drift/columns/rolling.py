@@ -47,7 +47,6 @@ class Versions(dict[int, _Forget]):
     _since: _Since | None = None
 
     def put(self, code: int, value: _Forget | None) -> None:
-        """None: it goes."""
         if self._since is not None and code not in self._since:
             self._since[code] = self.get(code)
         if value is None:

@@ -446,7 +446,6 @@ def _input_of(parts: Any) -> Node:
 
 
 def _names_of(selector: Any) -> list[str]:
-    """The names that a selector needs to be there."""
     match selector:
         case {"ByName": {"names": names, "strict": True}}:
             return list(names)

@@ -40,14 +40,18 @@ _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa
 class Tabular(Rows):
     """Values that are made from the rows of a DataFrame of Polars.
 
+    Args:
+        more: what else the values are made by; values of equal ones are joined.
+
     Attributes:
         sample: of the values as they were made, if they were made and are watched.
     """
 
-    __slots__ = ("_frame", "_whole", "_start", "_values", "_forms", "_sampling", "sample")
+    __slots__ = ("_frame", "_more", "_whole", "_start", "_values", "_forms", "_sampling", "sample")
 
-    def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
+    def __init__(self, frame: pl.DataFrame, *more: Any, whole: Self | None = None, start: int = 0) -> None:
         self._frame = frame
+        self._more = more
         self._whole = whole  # these rows are consecutive ones of it, from `start` on: both are encoded at once
         self._start = start
         self._values: list[Any] | None = None
@@ -76,8 +80,8 @@ class Tabular(Rows):
                 return self._of(self.frame[at])
             if start == 0 and end == len(self):
                 return self  # with the values, if they were made
-            whole = (self, start) if self._whole is None else (self._whole, self._start + start)
-            return self._of(self._slice(start, max(end - start, 0)), *whole)
+            rows = self._slice(start, max(end - start, 0))
+            return self._of(rows, self if self._whole is None else self._whole, self._start + start)
         if self._values is not None:
             return self._values[at]
         if not -len(self) <= at < len(self):
@@ -97,7 +101,7 @@ class Tabular(Rows):
 
     def _of(self, frame: Any, whole: Self | None = None, start: int = 0) -> Self:
         """Other rows of the same kind."""
-        return type(self)(frame, whole, start)
+        return type(self)(frame, *self._more, whole=whole, start=start)
 
     @property
     def values(self) -> list[Any]:
@@ -128,7 +132,9 @@ class Tabular(Rows):
         return self._of(self.frame[np.asarray(order, np.int64)])
 
     def joined(self, others: Sequence[Self]) -> Self | None:
-        if any(type(each) is not type(self) or each.frame.schema != self.frame.schema for each in others):
+        if any(type(each) is not type(self) or each._more != self._more for each in others):
+            return None
+        if any(each.frame.schema != self.frame.schema for each in others):
             return None
         return self._of(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
 
@@ -173,6 +179,9 @@ class Tabular(Rows):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce__(self) -> Any:
+        return _unpacked, (type(self), self.packed(), *self._more)
+
 
 class Frame(Tabular):
     """Dicts: the rows of a DataFrame, by the names of its columns.
@@ -187,15 +196,15 @@ class Frame(Tabular):
     def __init__(
         self,
         frame: pl.DataFrame | Gathered,
+        *,
         whole: Self | None = None,
         start: int = 0,
-        *,
         values: list[Any] | None = None,
     ) -> None:
         self._gathered: Gathered | None = None
         if isinstance(frame, Gathered):
             self._gathered, frame = frame, _NOT_MADE
-        super().__init__(frame, whole, start)
+        super().__init__(frame, whole=whole, start=start)
         self._values = values
         self._batch: pa.RecordBatch | None = None
 
@@ -316,9 +325,6 @@ class Frame(Tabular):
             return pieces_of_rows(self.batch.schema.names, self.batch.columns, len(self), in_order)
         return pieces_of_rows(self.frame.columns, arrow_columns(self.frame.get_columns()), len(self), in_order)
 
-    def __reduce__(self) -> Any:
-        return unpacked, (self.packed(),)
-
 
 def arrow_columns(columns: Iterable[pl.Series]) -> list[pa.Array]:
     """Columns as arrays of Arrow, for their forms."""
@@ -349,9 +355,8 @@ def unpacked_frame(packed: pa.RecordBatch | bytes) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(packed))
 
 
-def unpacked(packed: pa.RecordBatch | bytes) -> Frame:
-    """The inverse of `Frame.packed`."""
-    return Frame(unpacked_frame(packed))
+def _unpacked(kind: type[Tabular], packed: pa.RecordBatch | bytes, *more: Any) -> Tabular:
+    return kind(unpacked_frame(packed), *more)
 
 
 def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch, *, has_texts: bool = False) -> Frame:

@@ -63,7 +63,6 @@ class SideRows(Rows):
         self._values: list[Any] | None = None
 
     def rows_of(self, side: int) -> Frame:
-        """The rows of one side, in order."""
         frame = self.frames[side]
         assert frame is not None
         places = self.places[self.sides == side]
@@ -160,7 +159,6 @@ def _sides_unpacked(sides: bytes, *packed: tuple[Key, Any] | None) -> SideRows:
 
 
 def of_side(side: int, key: Key, rows: Frame) -> SideRows:
-    """Rows of one side."""
     frames, keys = [None, None], [None, None]
     frames[side], keys[side] = rows.frame, key  # type: ignore[call-overload]
     count = len(rows)
@@ -185,23 +183,10 @@ class PairRows(Tabular):
         left: tuple[str, ...],
         right: tuple[str, ...],
         is_outer: bool,
-        whole: Self | None = None,
-        start: int = 0,
+        **place: Any,
     ) -> None:
-        super().__init__(frame, whole, start)
+        super().__init__(frame, left, right, is_outer, **place)
         self.left, self.right, self._is_outer = left, right, is_outer
-
-    def _of(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> Self:
-        return type(self)(frame, self.left, self.right, self._is_outer, whole, start)
-
-    def joined(self, others: Sequence[Self]) -> Self | None:
-        if any(type(each) is not PairRows or each._names != self._names for each in others):
-            return None
-        return super().joined(others)
-
-    @property
-    def _names(self) -> Any:
-        return self.left, self.right, self._is_outer
 
     def sides(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of both sides; where there is no right one its fields are null."""
@@ -225,13 +210,6 @@ class PairRows(Tabular):
         left = pieces_of_rows(self.left, columns[:end], count, in_order)
         right = pieces_of_rows(self.right, columns[end : end + len(self.right)], count, in_order)
         return [_PAIR, *left, *right]
-
-    def __reduce__(self) -> Any:
-        return _unpacked, (self.packed(), *self._names)
-
-
-def _unpacked(packed: Any, left: tuple[str, ...], right: tuple[str, ...], is_outer: bool) -> PairRows:
-    return PairRows(unpacked_frame(packed), left, right, is_outer)
 
 
 def pairs_of(left: pl.DataFrame, right: pl.DataFrame, are_there: Array | None = None) -> PairRows:

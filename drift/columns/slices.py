@@ -52,7 +52,6 @@ class Kind(NamedTuple):
     result: Callable[[Any], Any] | None = None
 
     def accumulators(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
-        """Accumulators in arrays as objects, one by one."""
         lists = list(map(_listed, arrays))
         return lists[0] if self.names is None else list(zip(*lists))
 
@@ -157,7 +156,6 @@ def _in_order(part: Any, arrays: Sequence[Array]) -> Sequence[Array]:
 
 
 def _widened(arrays: Sequence[Array]) -> list[Array]:
-    """Accumulators as objects."""
     return [_objects(_listed(arrays))]
 
 
@@ -497,5 +495,4 @@ def _arrays_of(part: Any, accumulators: Sequence[Any]) -> Sequence[Array]:
 
 
 def _greatest(values: Array) -> int:
-    """The greatest distance from 0."""
     return max(int(values.max()), -int(values.min()))

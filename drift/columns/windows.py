@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ import polars as pl
 from drift.columns.aggregates import Array, InColumns
 from drift.columns.forms import pieces_of_rows, pieces_of_structs, pieces_of_tuples
 from drift.columns.groups import Keys, columns_of_keys, results_of
-from drift.columns.rows import Frame, Tabular, arrow_columns, unpacked_frame
+from drift.columns.rows import Frame, Tabular, arrow_columns
 from drift_graph.payloads import AtMostOne
 
 if TYPE_CHECKING:
@@ -46,19 +46,10 @@ class WindowRows(Tabular):
         kind: Callable[..., Any],
         keys: int,
         names: tuple[str, ...] | None,
-        whole: Self | None = None,
-        start: int = 0,
+        **place: Any,
     ) -> None:
-        super().__init__(frame, whole, start)
+        super().__init__(frame, kind, keys, names, **place)
         self._kind, self._keys, self._names = kind, keys, names
-
-    def _of(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> Self:
-        return type(self)(frame, self._kind, self._keys, self._names, whole, start)
-
-    def joined(self, others: Sequence[Self]) -> Self | None:
-        if any(getattr(each, "_names", None) != self._names for each in others):
-            return None
-        return super().joined(others)
 
     def _made_values(self) -> list[Any]:
         columns = [each.to_list() for each in self.frame.get_columns()]
@@ -84,13 +75,6 @@ class WindowRows(Tabular):
         columns = self.frame.get_columns()
         named = zip([*names, *self._names], columns)
         return Frame(pl.DataFrame([each.alias(name) for name, each in named]))
-
-    def __reduce__(self) -> Any:
-        return _unpacked, (self.packed(), self._kind, self._keys, self._names)
-
-
-def _unpacked(packed: Any, kind: Callable[..., Any], keys: int, names: tuple[str, ...] | None) -> WindowRows:
-    return WindowRows(unpacked_frame(packed), kind, keys, names)
 
 
 def window_rows(

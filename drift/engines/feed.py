@@ -170,12 +170,10 @@ class Feed:
         ]
 
     def policy_of(self, name: str) -> TimePolicy:
-        """The time policy of a source in this run."""
         return next(machine.policy for machine in self.intake.machines if machine.name == name)
 
     @property
     def heartbeat(self) -> bytes:
-        """The least heartbeat of all sources."""
         return self.intake.heartbeat
 
     def stop(self) -> None:

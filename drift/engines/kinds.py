@@ -53,7 +53,6 @@ class EngineKind:
     output_is_elsewhere: bool = False
 
     def has(self, setting: str) -> bool:
-        """Whether it has this setting."""
         return default_of(self.settings, setting) is not MISSING
 
     def own_settings(self) -> list[Field[Any]]:
@@ -76,7 +75,7 @@ class EngineKind:
                 known = ", ".join(each.name for each in fields(self.settings))
                 here = called_here("run", name, [*OF_EACH_RUN, *(each.name for each in fields(self.settings))])
                 raise SettingsError(f"engine {self.name!r} has no setting {name!r}{here}; it has {known}")
-            if all(value != default_of(other.settings, name) for other in others):
+            if not any(_is(value, default_of(other.settings, name)) for other in others):
                 engines = " or ".join(f"engine={other.name!r}" for other in others)
                 raise SettingsError(
                     f"{name}={value!r:.80} is a setting of {engines}, and this run is on {self.name!r}: leave it out, "
@@ -86,6 +85,10 @@ class EngineKind:
 
 
 _kinds: dict[str, EngineKind] = {}
+
+
+def _is(value: Any, default: Any) -> bool:
+    return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)  # True is no 1
 
 
 def register(kind: EngineKind) -> None:

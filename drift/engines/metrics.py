@@ -275,7 +275,6 @@ METRICS: tuple[Metric, ...] = (
 
 
 def reported(reading: Reading) -> dict[str, Any]:
-    """The numbers of a `Report`."""
     return {metric.report: metric.of(reading) for metric in METRICS if metric.report}
 
 

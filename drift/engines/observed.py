@@ -148,7 +148,6 @@ class Observed:
 
 
 def own_state(name: str) -> ProcessState:
-    """The state of this process."""
     return ProcessState(name, os.getpid(), memory_bytes(), time.process_time(), time.monotonic())
 
 

@@ -112,7 +112,6 @@ class Overflow:
             ) from error
 
     def close(self) -> None:
-        """Forget the files."""
         self._files.clear()
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 from drift_graph.functions import safe_text
-from drift_graph.numbers import why_no_int, why_no_seconds
+from drift_graph.numbers import why_no_int
 from drift_graph.sizes import bytes_in
 
 _ITEMS_AT_ONCE = 4096
@@ -36,16 +36,8 @@ def setting(default: Any, check: Check, option: str = "", *, kind: type = str) -
     return field(default=default, metadata={"check": check, "option": option, "kind": kind})
 
 
-def count(value: Any) -> str:
-    return why_no_int(value)
-
-
 def flag(value: Any) -> str:
     return "" if type(value) is bool else "neither True nor False"
-
-
-def seconds(value: Any) -> str:
-    return why_no_seconds(value)
 
 
 def either(first: str, second: str) -> Check:
@@ -117,11 +109,11 @@ class Settings:
 
     digest: Algorithm = setting("xxh3_128", either("xxh3_128", "sha256"))
     fused: bool = setting(True, flag)
-    batch_items: int | None = setting(None, optional(count))
-    in_flight_max: int = setting(1_000_000, count)
+    batch_items: int | None = setting(None, optional(why_no_int))
+    in_flight_max: int = setting(1_000_000, why_no_int)
     check_purity: bool = setting(False, flag)
-    purity_first: int = setting(100, count)
-    purity_every: int = setting(10_000, count)
+    purity_first: int = setting(100, why_no_int)
+    purity_every: int = setting(10_000, why_no_int)
     counted: bool = setting(False, flag)
 
     def __post_init__(self) -> None:

@@ -80,7 +80,6 @@ class Surroundings(NamedTuple):
 
 
 def surroundings() -> Surroundings:
-    """The surroundings of this process and thread."""
     try:
         folder = str(Path.cwd())
     except OSError:

@@ -190,7 +190,6 @@ def check_aggregate(value: object, what: str, *, is_field: bool = False) -> None
 
 
 def itself(payload: Any) -> Any:
-    """The payload."""
     return payload
 
 
@@ -313,7 +312,6 @@ class _LeavesOutNone(_OfValues, frozen=True):
     start = staticmethod(itself)
 
     def more(self, accumulator: Any, value: Any) -> Any:
-        """An accumulator with one more value."""
         return self.both(accumulator, value)
 
     def both(self, left: Any, right: Any) -> Any:

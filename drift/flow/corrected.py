@@ -65,15 +65,12 @@ class OfLength(_ByValue, frozen=True):
     has_end: bool
 
     def starts(self, time: int) -> Sequence[int]:
-        """The starts of the windows that a time is in."""
         return starts_around(time, self.size, self.every, self.offset, self.has_start, self.has_end)
 
     def end(self, start: int) -> int:
-        """The end of a window."""
         return start + self.size
 
     def last(self, start: int) -> int:
-        """The last moment of a window."""
         return last_before(start + self.size + self.has_end)
 
 
@@ -83,15 +80,12 @@ class OfCalendar(_ByValue, frozen=True):
     calendar: Calendar
 
     def starts(self, time: int) -> Sequence[int]:
-        """The start of the range that a time is in."""
         return (self.calendar.bounds(time)[0],)
 
     def end(self, start: int) -> int:
-        """The end of a range."""
         return self.calendar.bounds(start)[1]
 
     def last(self, start: int) -> int:
-        """The last moment of a range."""
         return last_before(self.end(start))
 
 
@@ -242,13 +236,11 @@ class Correctable(OfOneWindow, frozen=True):
         return min(self.windows.last(start) + self.allowed, END)
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
-        """The window as it is."""
         start, correction, _, accumulator = state
         value = self.aggregate.result(accumulator)
         return CorrectableWindow(key, start, self.windows.end(start), value, False, correction)
 
     def start(self, state: Any, time: int) -> int:
-        """Start of the window."""
         return state[0]  # type: ignore[no-any-return]
 
     def end(self, state: Any, time: int) -> int:

@@ -194,7 +194,6 @@ class OfOneWindow(_ByValue, frozen=True):
         return self.aggregate.initials
 
     def key(self, item: InWindow) -> Any:
-        """The key of results, and of timers."""
         return item.key
 
 
@@ -211,15 +210,12 @@ class OneWindow(OfOneWindow, frozen=True):
         return (state[0], self.aggregate.add(state[1], item.payload)), ()
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
-        """The open window as it is."""
         return Window(key, state[0], state[0] + self.size, self.aggregate.result(state[1]))
 
     def start(self, state: Any, time: int) -> int:
-        """Start of the window."""
         return state[0]  # type: ignore[no-any-return]
 
     def end(self, state: Any, time: int) -> int:
-        """End of the window."""
         return state[0] + self.size + self.further  # type: ignore[no-any-return]
 
 
@@ -289,7 +285,6 @@ class Counted(OfAggregate, frozen=True):
         return (position, tuple(left)), outputs
 
     def result(self, key: Any, window: Open, position: int) -> Window[Any, Any]:
-        """The window as it is."""
         return Window(key, window.start, position, self.aggregate.result(window.accumulator))
 
 

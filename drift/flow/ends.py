@@ -53,7 +53,6 @@ class PartOfEnd(NamedTuple):
 
 
 def key_of_part(part: PartOfEnd) -> Any:
-    """The key of a part."""
     return part.key
 
 

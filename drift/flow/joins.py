@@ -92,12 +92,10 @@ class OfSideWithNulls(OfSide, frozen=True):
 
 
 def key_of(item: tuple[int, Any, Any]) -> Any:
-    """The key of a payload with its side."""
     return item[1]
 
 
 def payload_of(item: tuple[int, Any, Any]) -> Any:
-    """A payload without its side."""
     return item[2]
 
 
@@ -335,7 +333,6 @@ class WindowJoin(_ByValue, Aggregate[Any, Any], frozen=True):
 
 
 def value_of(window: Window[Any, Any]) -> Any:
-    """The value of a window."""
     return window.value
 
 

@@ -205,5 +205,4 @@ def due(end: int, note: Any) -> Later[Any]:
 
 
 def last_before(end: int) -> int:
-    """The last moment before `end`."""
     return max(min(end - 1, END), TIME_MIN)

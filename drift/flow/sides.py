@@ -27,12 +27,10 @@ _time = itemgetter(0)
 
 
 def side_of(entries: Sequence[Any]) -> Side:
-    """The side with these entries."""
     return tuple([tuple(entries[start : start + _CHUNK_MAX]) for start in range(0, len(entries), _CHUNK_MAX)])
 
 
 def appended(side: Side, entry: Any) -> Side:
-    """The side with one entry more."""
     if not side:
         return ((entry,),)
     last = side[-1]

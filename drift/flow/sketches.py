@@ -109,7 +109,6 @@ def bucket_of(value: Any, buckets: int) -> int:
 
 
 def middle_of(bucket: int, buckets: int) -> float:
-    """The number in the middle of a bucket."""
     if not bucket:
         return 0.0
     exponent, at = divmod(abs(bucket) - 1, buckets)

@@ -360,11 +360,9 @@ class AlignedItem(_Opening, frozen=True):
         return [Window(key, start, end, value) for key, value in zip(notes, self.aggregate.results(accumulators))]
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
-        """The open window as it is."""
         return Window(key, *self.bounds(time), self.aggregate.result(state))
 
     def start(self, state: Any, time: int) -> int:
-        """Start of the open window."""
         return self.bounds(time)[0]
 
     def end(self, state: Any, time: int) -> int:
@@ -414,7 +412,6 @@ class SessionItem(_InColumns, ProlongsWindows, frozen=True):
         return (state[0], time, self.aggregate.add(state[2], payload)), ()
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
-        """The open window as it is."""
         first, last, accumulator = state
         return self.results((first,), (last,), (accumulator,), (key,))[0]
 
@@ -433,7 +430,6 @@ class SessionItem(_InColumns, ProlongsWindows, frozen=True):
         return windows_between(Window, keys, fields, firsts, lasts, *results, further=self.gap)
 
     def start(self, state: Any, time: int) -> int:
-        """Start of the open session."""
         return state[0]  # type: ignore[no-any-return]
 
     def end(self, state: Any, time: int) -> int:
@@ -477,7 +473,6 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def key_of_slice(part: Slice) -> Any:
-    """The key of a slice."""
     return part.key
 
 
@@ -782,7 +777,6 @@ class RuledItem(OfAggregate, TakesEach, frozen=True):
                 give(outputs)
 
     def window(self, key: Any, state: tuple[int, int, Any]) -> Window[Any, Any]:
-        """The result of an open window."""
         return Window(key, state[0], state[1] + 1, self.aggregate.result(state[2]))
 
 

@@ -458,7 +458,6 @@ class KeyedStage(KeyedState):
         return known[:count]
 
     def _outputs_of(self, rows: Iterable[LoggedRow], out: Difference, failures: Difference) -> None:
-        """Add the outputs of rows, and their failures."""
         for meta, _, outputs in rows:
             if type(outputs) is Failed:
                 failures.metas.append(meta + self._failure_suffix)
@@ -814,7 +813,6 @@ class KeyedStage(KeyedState):
             self._debts.owe(meta, payload)
 
     def _history(self, key: Any) -> History:
-        """The history of a key, with all its logged rows."""
         history = self._histories.get(key)
         if history is None:
             history = self._histories[key] = History()
@@ -931,7 +929,6 @@ class KeyedStage(KeyedState):
     # As of a checkpoint.
 
     def _keys_above(self, checkpoint: bytes) -> dict[Any, None]:
-        """The keys that have rows at or above a checkpoint."""
         keys = self._log.keys_above(checkpoint)
         keys.update((key, None) for key, each in self._histories.items() if each.metas and each.metas[-1] >= checkpoint)
         return keys

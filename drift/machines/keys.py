@@ -139,9 +139,7 @@ class Partitioner:
         self._owners = _Owners(workers)
 
     def owner(self, key: Any) -> int:
-        """The worker of one key, by index."""
         return hash64(key) % self.workers
 
     def owners(self, identities: Sequence[Any]) -> list[int]:
-        """The worker of each key, by its identity."""
         return list(map(self._owners.__getitem__, identities))

@@ -42,7 +42,6 @@ class Levels:
         return self.last + 1
 
     def level_of(self, target: str) -> int:
-        """The level of what is sent to a target."""
         return self.of.get(target, self.last)
 
 

@@ -38,7 +38,6 @@ class Keyed(NamedTuple):
     payloads: list[Any]
 
     def chosen(self, chosen: bytes) -> Keyed:
-        """The items with a 1."""
         return Keyed(
             self.metas.chosen(chosen), list(compress(self.keys, chosen)), list(compress(self.payloads, chosen))
         )

@@ -190,7 +190,6 @@ class _MapStep:
         return outputs
 
     def _called_once(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, of which each call is noted."""
         note, arity = self._returned.note, self.operator.arity
 
         def call(*arguments: Any) -> Any:
@@ -421,7 +420,6 @@ class _Chain:
 
 
 def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes) -> _Batch:
-    """The items for which `selected` has a 1, or all."""
     if selected is None or 0 not in selected:
         return batch._replace(suffix=suffix)
     return _with_payloads(batch, selected, suffix, chosen(batch.payloads, selected))

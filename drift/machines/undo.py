@@ -89,7 +89,6 @@ class Undo(Generic[T]):
             self._records = []
 
     def above(self, place: bytes) -> list[Step]:
-        """The steps that are not below a place."""
         return [step for step in self._steps if step.until > place]
 
     def forget_above(self, place: bytes) -> None:

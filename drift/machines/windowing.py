@@ -327,7 +327,6 @@ def _entries_of(table: Any, timers: Sequence[Metas], cells: Sequence[int]) -> It
 
 
 def _inside(stretches: Sequence[_Stretch], batch: Any) -> Any:
-    """The items of a batch that are in stretches."""
     count = len(batch.metas)
     if sum(stop - start for start, stop, _ in stretches) == count:
         return batch

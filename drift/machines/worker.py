@@ -69,7 +69,6 @@ class Router:
         }
 
     def owners(self, identities: Sequence[Any]) -> list[int]:
-        """The worker of each key, by its identity."""
         return self._partitioner.owners(identities) if self._partitioner.workers > 1 else [0] * len(identities)
 
     def shares(self, columns: Columns, identities: Sequence[Any], places: Any) -> Iterator[tuple[int, Columns]]:

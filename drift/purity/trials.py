@@ -57,7 +57,6 @@ def form_of_error(error: BaseException) -> bytes:
 
 
 def result_of(subject: Subject, result: Any, *, shown: bool = True) -> CallResult:
-    """A shaped result, with its text."""
     text = safe_text(repr, result, _SHOWN_CHARACTERS_MAX) if shown else ""
     return CallResult(form_of_result(subject.shape, result), text)
 
@@ -198,7 +197,6 @@ class Trials:
             return first.form, self._result(again, shown=False).form
 
     def explain(self, packed: bytes) -> Facts:
-        """All facts about a payload."""
         owner = inspection.function_inside(self._subject.function)
         executed = self._observed.executed
         start, state_of_numpy = inspection.mutable_state(owner, {}), _numpy_state()

@@ -125,7 +125,6 @@ def _is_named(step: _Step) -> bool:
 
 
 def has_state(step: _Step) -> bool:
-    """Whether a step has a grouping, in which all state is."""
     return "group" in _kinds(step)
 
 

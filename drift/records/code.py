@@ -108,7 +108,6 @@ def _hash_of(parts: list[dict[str, Any]]) -> str:
 
 
 def value_hash(value: Any) -> str:
-    """The hash of canonical bytes."""
     return xxhash.xxh3_128_hexdigest(canonical(value))
 
 

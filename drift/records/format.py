@@ -271,7 +271,6 @@ def read_snapshot(folder: Path) -> Snapshot:
 
 
 def _grown(manifest: Manifest, journal: Journal) -> Manifest:
-    """A manifest with the entries of a journal."""
     if not journal.lines:
         return manifest
     fields: dict[str, Any] = {}

@@ -40,7 +40,6 @@ class Line(msgspec.Struct, frozen=True):
     hash: str = ""
 
     def hashed(self, algorithm: Algorithm) -> str:
-        """The hash of its content."""
         rest = {"after": self.after, "files": self.files, "fields": self.fields}
         return hash_block(algorithm, msgspec.json.encode(rest, order="sorted")).hex()
 

@@ -374,7 +374,6 @@ def _check_texts(manifest: Manifest, folder: Path) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in plain values."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

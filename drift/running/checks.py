@@ -10,7 +10,7 @@ from drift.all_engines import EngineKind, engine_kinds
 from drift.flow.corrected import check_own_times
 from drift.flow.fields import check_fields
 from drift.places import found_at
-from drift.sources.paths import ReadsFiles
+from drift.sources.base import OwnSource
 from drift_graph.errors import SettingsError
 from drift_graph.functions import caller, is_expression
 from drift_graph.graph import Dataflow
@@ -74,7 +74,7 @@ def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_outpu
         if (other := writer.setdefault(file, what)) != what:
             raise SettingsError(f"{other} and {what} are both given {path}; give each its own")
         for name, source in sources.items():
-            if isinstance(source, ReadsFiles) and source.reads(file):
+            if isinstance(source, OwnSource) and source.reads(file):
                 raise SettingsError(f"{what} would write to {path}, which source {name!r} reads; give it another path")
 
 

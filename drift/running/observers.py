@@ -142,7 +142,6 @@ class Acknowledging(Observer):
         self._report_late(END_OF_TIME if error is self._feed.error else getattr(error, "meta", BEGINNING), last=True)
 
     def complete(self, below: int) -> None:
-        """The output is complete."""
         self._report_late(END_OF_TIME, last=True)
         if below == EVERYTHING:
             self._feed.released(END_OF_TIME, last=True)

@@ -53,7 +53,6 @@ class Watching(Observer):
         self._bar: Bar | None = None
 
     def start(self) -> None:
-        """The run begins."""
         self.life.start()
         if self.page is not None:
             self.page.start()
@@ -101,7 +100,6 @@ class Watching(Observer):
         return self.status.told()
 
     def close(self) -> None:
-        """Close the page."""
         if self.page is not None:
             self.page.close()
 

@@ -115,12 +115,10 @@ class Answering:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
         return not self._queue
 
     @property
     def waiting(self) -> int:
-        """Items that wait."""
         return self._items
 
     def put(self, passed: Passed) -> None:

@@ -146,7 +146,6 @@ class BorderFeed(Feed):
     # State.
 
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
-        """The log positions to read from."""
         self._before.taken(checkpoint)
         return position_of(checkpoint, self.items_in, self._since)
 
@@ -313,7 +312,6 @@ class Before:
         return self._has_paused
 
     def taken(self, checkpoint: bytes) -> None:
-        """The next segment takes a checkpoint."""
         self._in_commit.append(checkpoint)
 
     def committed(self, oldest: bytes) -> None:
@@ -347,7 +345,6 @@ class Before:
         return taken
 
     def close(self) -> None:
-        """End the segment."""
         try:
             self._output.close()  # type: ignore[attr-defined]
         finally:

@@ -34,7 +34,6 @@ class Passed(NamedTuple):
     below: bytes
 
     def from_on(self, time: bytes) -> Passed:
-        """The part at or above a time."""
         metas, payloads, borders, below = self
         at = bisect_left(metas, time)
         if not at:
@@ -42,7 +41,6 @@ class Passed(NamedTuple):
         return Passed(metas[at:], payloads[at:], borders if isinstance(borders, str) else borders[at:], below)
 
     def up_to(self, time: bytes) -> Passed:
-        """The part below a time."""
         metas, payloads, borders, below = self
         if below <= time:
             return self

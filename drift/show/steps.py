@@ -48,7 +48,6 @@ class DeclaredStep:
 
 
 def steps_of(dataflow: Dataflow) -> list[DeclaredStep]:
-    """The steps in the order of the flow."""
     members: dict[str, list[Operator]] = {}
     for name in flow_order(dataflow):
         operator = dataflow[name]

@@ -25,7 +25,6 @@ class ContentHash:
         self._bytes = 0  # in it
 
     def add(self, data: bytes | memoryview) -> None:
-        """Add the next bytes."""
         left = memoryview(data)
         while left:
             piece = left[: BLOCK_BYTES - self._bytes]
@@ -37,7 +36,6 @@ class ContentHash:
                 self._block, self._bytes = xxhash.xxh3_128(), 0
 
     def form(self) -> list[str]:
-        """The hash, to be stored."""
         return [self._chain.hex(), self._block.hexdigest()]
 
     @classmethod

@@ -410,5 +410,4 @@ class DeliveringSink(ResumingSink):
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """The partition of a key, of so many."""
     return zlib.crc32(key) % count

@@ -53,7 +53,6 @@ class Filling:
         self.clear()
 
     def clear(self) -> None:
-        """There is nothing."""
         self._items = self._stored_bytes = self._bytes = 0
         self._due_s: float | None = None
 
@@ -77,13 +76,11 @@ class Filling:
 
     @property
     def is_full(self) -> bool:
-        """Whether a limit is reached."""
         size = self._bytes * self._on_disk + self._stored_bytes
         return self._items >= self._limits.items or (self._limits.bytes is not None and size >= self._limits.bytes)
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time."""
         return self._due_s is not None and self.now_s() >= self._due_s
 
     def _expect(self) -> None:

@@ -213,7 +213,6 @@ def _check_zones(columns: Sequence[str], kinds: Sequence[str], rows: Sequence[tu
 
 
 def _type_of(values: Sequence[Any]) -> str:
-    """The type of a column with these values."""
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {int, float}:
         return "double precision"

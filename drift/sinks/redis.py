@@ -169,5 +169,4 @@ class RedisSink(ResumingSink):
 
 
 def _position_of(entry: bytes) -> int:
-    """The position of the item that an entry with this ID is."""
     return int(entry.partition(b"-")[0]) - 1

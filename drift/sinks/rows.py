@@ -19,7 +19,6 @@ OF_ITEMS = ("position", "time")
 
 
 def field_names(columns: Iterable[str]) -> list[str]:
-    """The fields of the payloads that columns of a table are for."""
     return [name.removeprefix("payload.") for name in columns if name not in OF_ITEMS]
 
 

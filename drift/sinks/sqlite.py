@@ -181,7 +181,6 @@ def _sum_of(rows: list[tuple[Any, ...]]) -> tuple[int, int]:
 
 
 def _file_of(path: str) -> tuple[int, int] | None:
-    """Which file has this path now."""
     try:
         found = Path(path).stat()
     except OSError:

@@ -263,7 +263,6 @@ class TableSink(ResumingSink):
 
 
 def quoted(name: str) -> str:
-    """A name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

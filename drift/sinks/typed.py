@@ -205,7 +205,6 @@ class Gathered:
 
     @property
     def first(self) -> int:
-        """The position of the first item."""
         return int(self._positions[0][0].as_py())
 
     @property

@@ -77,11 +77,9 @@ class Aligned:
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are read."""
         return list(self._parts)
 
     def add(self, partition: int, offset: int, now_s: float) -> None:
-        """A partition is read too."""
         self._parts[partition] = _Part(offset, now_s)
 
     def reach(self, partition: int, offset: int) -> None:

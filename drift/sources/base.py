@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
 from drift_graph.errors import InputError
@@ -74,6 +75,9 @@ class Positioned:
 class Reader(Positioned):
     """An open source. A subclass has `read`, and says what else it can do.
 
+    Attributes:
+        ended_at: bytes of its file that it has read, at the end, if that may grow.
+
     >>> import drift
     >>> class Twice(drift.sources.Reader):
     ...     left = ["again", "again"]
@@ -82,6 +86,8 @@ class Reader(Positioned):
     >>> Twice().read(10)
     ['again']
     """
+
+    ended_at: int | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
         """Up to `items_max` payloads, fewer if they are large (`BATCH_BYTES`); None at the end of the input.
@@ -93,6 +99,9 @@ class Reader(Positioned):
             InputError: the input cannot be read; everything before was returned by earlier calls.
         """
         raise NotImplementedError
+
+    def complete(self) -> None:
+        """The file grows no more: its end is the end."""
 
     def filenos(self) -> Sequence[int]:
         """For a live source or a pipe, descriptors that are readable when `read` may have something; always the same.
@@ -165,15 +174,25 @@ class OwnSource:
         with_schema: of a source of texts, makes the same source with a schema; None if it is none, or was told what
             else its payloads are.
         read_once: what it reads, if that is given once and may have been given to another source too.
+        may_grow: whether it is a file that may still be written.
     """
 
     live = False
+    may_grow = False
     read_once: Any = None
     with_schema: Callable[[Mapping[str, Any]], Source] | None = None
     _diverts_as = ""
 
     def open(self) -> Reader:
         raise NotImplementedError
+
+    def growing(self) -> Self:
+        """This source with a reader that raises `NothingYet` at the present end of its file, if that may grow."""
+        return self
+
+    def reads(self, file: Path) -> bool:
+        """Whether it reads a file of this machine, or would if that was there."""
+        return False
 
     def diverting(self, name: str) -> Self:
         """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""

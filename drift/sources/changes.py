@@ -197,8 +197,7 @@ class _Poller(Poller):
         self._ask(f"{sql} from pg_replication_slots where slot_name = %s", _place(place), slot)
 
     def behind(self, marks: Sequence[Any]) -> None:
-        if marks:
-            self._returned = marks[-1]
+        self._returned = marks[-1]
 
     def position(self) -> Any:
         commit, number = self._returned

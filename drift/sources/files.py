@@ -214,6 +214,7 @@ class FileSource(OwnSource):
         is_told: what its payloads are, if it was, or could not be rows.
     """
 
+    may_grow = True
     guarantee = SourceGuarantee("from a position", "a line of the file, as long as it is there")
 
     def __init__(
@@ -236,10 +237,7 @@ class FileSource(OwnSource):
             self.guarantee = SourceGuarantee("not at all", "a pipe gives each byte once")
 
     def growing(self) -> FileSource:
-        """The same source, whose reader raises `NothingYet` at the present end, and then can be asked again.
-
-        A gzip file is complete, and so is an object.
-        """
+        """A gzip file is complete, and so is an object."""
         source = copy.copy(self)
         source._grows = not self.storage.remote
         return source
@@ -436,12 +434,10 @@ class _FileReader(Reader):
         return self.file.pause_at_end()
 
     def complete(self) -> None:
-        """The file grows no more: its end is the end."""
         self.file.grows = False
 
     @property
-    def ended_at(self) -> int:
-        """The size of the file, in bytes, when its end was read."""
+    def ended_at(self) -> int:  # type: ignore[override]
         return self.file.ended_at
 
     def fraction(self) -> float | None:

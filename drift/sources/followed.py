@@ -14,7 +14,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from drift.places import Files, found_at
 from drift.sources.base import NothingYet, Reader
@@ -26,20 +26,6 @@ from drift_graph.errors import InputError
 _LIST_S = 0.1
 _LIST_SHARE = 0.02  # of the time, at most, is spent on listing a large folder
 _JOIN_S = 5.0
-
-
-@runtime_checkable
-class Grown(Protocol):
-    """A reader of such a source.
-
-    Attributes:
-        ended_at: bytes of its file that it has read, at the end.
-    """
-
-    ended_at: int
-
-    def complete(self) -> None:
-        """The file grows no more: its end is the end."""
 
 
 class Listing(NamedTuple):
@@ -123,10 +109,10 @@ class FollowedReader(Reader):
         return False
 
     def _end_file(self) -> None:
-        """The file was read to its end."""
         self._at_end, self._position_in_file = True, None
-        size = self._reader.ended_at if isinstance(self._reader, Grown) else self._size
-        self._completed = self._file, size
+        assert self._reader is not None
+        size = self._reader.ended_at
+        self._completed = self._file, self._size if size is None else size
         self._close_file()
 
     def _list(self, file: str) -> Listing:
@@ -159,7 +145,7 @@ class FollowedReader(Reader):
             self._reader = self._open_one(self._file, not behind)
             if self._position_in_file:
                 self._reader.seek(self._position_in_file)
-        elif behind and not gone and isinstance(self._reader, Grown):
+        elif behind and not gone:
             self._reader.complete()
         return True
 

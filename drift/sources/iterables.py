@@ -8,7 +8,7 @@ from typing import Any
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
-from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_fields, position_lost, position_of
+from drift.sources.positions import LastRead, position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
@@ -46,9 +46,7 @@ class IterableReader(Reader):
         self._at_once_max = _SEQUENCE_AT_ONCE_MAX if is_sequence else _AT_ONCE_MAX
         self._sampler = None if is_sequence else Sampler()
         self._last: list[Sample] = []  # of the last batch
-        self._mark = ""  # of the last item, once it was asked for
-        self._content = ContentOfItems()  # of all items, if it was asked for behind each batch
-        self._unmarked: list[Any] = []  # the last batch until then
+        self._read = LastRead()
         self._closes = self._repeatable  # then the iterator is its own; another one once it is read
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -86,31 +84,28 @@ class IterableReader(Reader):
                 raise self._error
         self._returned += len(batch)
         if self._repeatable and batch:
-            self._unmarked = batch
+            self._read.note(batch)
         return batch or None
 
     def position(self) -> Any:
         """How many items were returned, and hashes of the last and of all; None for an iterator."""
         if not self._repeatable:
             return None
-        if self._unmarked:
-            self._content.add(self._unmarked)
-            self._mark, self._unmarked = mark_of(self._unmarked), []
-        return position_of("items", item=self._returned, mark=self._mark, content=self._content.hash(self._returned))
+        return position_of("items", item=self._returned, **self._read.known(self._returned))
 
     def seek(self, position: Any) -> None:
         """An iterable that is not a sequence is iterated up to there."""
         (item,) = position_fields(position, "items", "an iterable", "item")
-        available, last, content = 0, list[Any](), ContentOfItems()
+        available, read = 0, LastRead()
         while available < item and (batch := list(islice(self._iterator, min(self._at_once_max, item - available)))):
+            available += len(batch)
+            read.note(batch)
             if position.get("content"):
-                content.add(batch)
-            available, last = available + len(batch), batch
+                read.known(available)
         if available < item:
             raise position_lost("an iterable", f"item {item}", f"it has {available}")
-        check_mark(position, last, "an iterable", item)
-        content.check(position, "an iterable", item)
-        self._returned, self._mark, self._content = item, position.get("mark", ""), content
+        read.check(position, "an iterable", item)
+        self._returned, self._read = item, read
 
     def close(self) -> None:
         """Close an iterator that was read; one of a run that was refused before is its owner's, whole."""

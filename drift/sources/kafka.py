@@ -117,7 +117,6 @@ def _opened(
 
 
 def _ranges(consumer: Consumer, topic: str) -> dict[int, Range]:
-    """The partitions of a topic."""
     from confluent_kafka import KafkaException
 
     found = consumer.list_topics(topic, timeout=_ANSWER_MAX_S).topics[topic]
@@ -203,7 +202,7 @@ class _Poller(Poller):
     def _note(self, messages: Iterable[Message]) -> None:
         """The last of each partition is the one in front of a position."""
         for partition, last in {each.partition: each for each in messages}.items():
-            self._last[partition].note([last.timestamp, last.value])
+            self._last[partition].note([[last.timestamp, last.value]])
 
     def position(self) -> Any:
         marks = {str(partition): each.mark for partition, each in self._last.items()}

@@ -63,7 +63,6 @@ def lake_source(
     wanted = None if columns is None else list(columns)
 
     def payloads(name: str, file: LakeFile, row: int) -> Iterator[list[Any]]:
-        """The payloads of a file, from a row on."""
         columns = file.columns if wanted is None else wanted
         if missing := [each for each in columns if each not in file.columns]:
             raise InputError(f"{name} has no column {missing[0]!r}; it has {', '.join(map(repr, file.columns))}")
@@ -207,9 +206,8 @@ class _Poller(Poller):
                 self._skip = None
 
     def behind(self, marks: Sequence[Any]) -> None:
-        if marks:
-            version, name, row = self._place(marks[-1])
-            self._returned = version, name, row + 1
+        version, name, row = self._place(marks[-1])
+        self._returned = version, name, row + 1
 
     def _place(self, mark: int) -> tuple[int, str, int]:
         """The version, file and row of a mark."""

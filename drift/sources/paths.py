@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, TypeVar, cast
 
 import xxhash
 
 from drift.guarantees import SourceGuarantee
 from drift.places import Files, Storage, is_named
-from drift.sources.base import OwnSource, Reader, Source
+from drift.sources.base import OwnSource, Reader
 from drift.sources.followed import FollowedReader, is_marked
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
@@ -28,22 +28,6 @@ from drift_graph.called import called
 from drift_graph.errors import InputError
 
 Make = TypeVar("Make", bound=Callable[..., Any])
-
-
-@runtime_checkable
-class Growing(Protocol):
-    """A source of a file that may be still written."""
-
-    def growing(self) -> Source:
-        """This source with a reader that raises `NothingYet` at the present end of the file."""
-
-
-@runtime_checkable
-class ReadsFiles(Protocol):
-    """A source of files of this machine."""
-
-    def reads(self, file: Path) -> bool:
-        """Whether it reads a file, or would if that was there."""
 
 
 class PathSource(OwnSource):
@@ -58,7 +42,7 @@ class PathSource(OwnSource):
     guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
 
     def __init__(
-        self, storage: Storage, path: str, one: Source, make: Callable[[str], OwnSource], *, live: bool
+        self, storage: Storage, path: str, one: OwnSource, make: Callable[[str], OwnSource], *, live: bool
     ) -> None:
         self._storage = storage
         self._path = path
@@ -79,10 +63,10 @@ class PathSource(OwnSource):
             if self._diverts_as:
                 inside = "" if files.one else f", {name}"  # without the folder, which may be another on another day
                 source = source.diverting(f"{self._diverts_as}{inside}")
-            return (source.growing() if grows and isinstance(source, Growing) else source).open()
+            return (source.growing() if grows else source).open()
 
         if self.live:
-            rotates = files.one and not self._storage.remote and isinstance(self._one, Growing)
+            rotates = files.one and not self._storage.remote and self._one.may_grow
             return (RotatedReader if rotates else FollowedReader)(files, open_one)
         if not names:
             reason = (

@@ -70,7 +70,7 @@ class Poller(Positioned):
             yield fetched if len(fetched.values) else _NOTHING
 
     def behind(self, marks: Sequence[Any]) -> None:
-        """Items with these marks were returned."""
+        """Items with these marks were returned, one or more."""
 
     def location(self, mark: Any) -> str:
         """The location of a message, for errors."""
@@ -253,8 +253,8 @@ class FiniteReader(_Polled):
             if not fetched.values:
                 continue
             payloads, self._error = decoded(self._poller, fetched, self._decode, self._diverts_as)
-            self._poller.behind(fetched.marks[: len(payloads)])
             if payloads:
+                self._poller.behind(fetched.marks[: len(payloads)])
                 return payloads
             assert self._error is not None
             raise self._error
@@ -317,7 +317,8 @@ class LiveReader(_Polled):
                 return []
             values, marks = self._take(items_max)
         payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
-        self._poller.behind(marks[: len(payloads)])
+        if payloads:
+            self._poller.behind(marks[: len(payloads)])
         if error is not None:
             with self._changed:
                 self._buffer.appendleft(Fetched(values[len(payloads) + 1 :], marks[len(payloads) + 1 :]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import xxhash
@@ -66,62 +67,44 @@ def mark_of(payloads: Sequence[Any]) -> str:
 
 
 class LastRead:
-    """What was read last, by which its place is known again; hashed when that is asked for."""
+    """What was read last, by which its place is known again, and all that was, if each batch was asked about; hashed
+    when that is asked for.
+    """
 
     def __init__(self) -> None:
+        self._last: Sequence[Any] = ()
+        self._is_hashed = True
         self._mark = ""
-        self._unmarked: list[Any] = []
+        self._hash, self._items = xxhash.xxh3_64(), 0  # of items that have canonical forms
 
-    def note(self, item: Any) -> None:
-        self._unmarked = [item]
+    def note(self, payloads: Sequence[Any]) -> None:
+        """The next batch."""
+        self._last, self._is_hashed = payloads, False
 
     def seek(self, mark: str) -> None:
         """What has this mark was read last."""
-        self._mark, self._unmarked = mark, []
+        self._mark, self._is_hashed = mark, True
 
     @property
     def mark(self) -> str:
-        """As of `mark_of`."""
-        if self._unmarked:
-            self.seek(mark_of(self._unmarked))
+        if not self._is_hashed:
+            self._mark, self._is_hashed = mark_of(self._last), True
+            with suppress(NoCanonicalForm):
+                self._hash.update(hash64_each(self._last))
+                self._items += len(self._last)
         return self._mark
 
+    def known(self, items: int) -> dict[str, str]:
+        """What a position behind so many items has of them: `mark`, and a hash of all, whatever the batches, or ""."""
+        return {"mark": self.mark, "content": self._hash.hexdigest() if items == self._items else ""}
 
-def check_mark(position: Any, payloads: Sequence[Any], what: str, number: int) -> None:
-    """
-    Args:
-        payloads: those that end with the item in front of the position.
-
-    Raises:
-        InputError: it is another than the one that was read.
-    """
-    if position.get("mark") and position["mark"] != mark_of(payloads):
-        now = f"is another one, {payloads[-1]!r:.120}" if payloads else "is not there"
-        why = "items are found again by their number, so what is new comes behind what was read"
-        raise position_lost(what, f"item {number}", f"that item {now}: {why}")
-
-
-class ContentOfItems:
-    """A hash of all items that were added, whatever the batches; none once there are items without a canonical form, or
-    that were not added.
-    """
-
-    def __init__(self) -> None:
-        self._hash = xxhash.xxh3_64()
-        self._items = 0
-
-    def add(self, payloads: Sequence[Any]) -> None:
-        try:
-            self._hash.update(hash64_each(payloads))
-        except NoCanonicalForm:
-            return
-        self._items += len(payloads)
-
-    def hash(self, items: int) -> str:
-        """Of all items, if they are so many; "" otherwise."""
-        return self._hash.hexdigest() if items == self._items else ""
-
-    def check(self, position: Any, what: str, items: int) -> None:
-        """Raises InputError: the items in front of the position are others than those that were read."""
-        if position.get("content") and position["content"] != self.hash(items):
-            raise position_lost(what, f"item {items}", "items before that are others")
+    def check(self, position: Any, what: str, number: int) -> None:
+        """Raises InputError: the items in front of a position are others than those that were read."""
+        found, now = self.known(number), ""
+        if position.get("mark") and position["mark"] != found["mark"]:
+            now = f"is another one, {self._last[-1]!r:.120}" if len(self._last) else "is not there"
+            now = f"that item {now}: items are found again by their number, so what is new comes behind what was read"
+        elif position.get("content") and position["content"] != found["content"]:
+            now = "items before that are others"
+        if now:
+            raise position_lost(what, f"item {number}", now)

@@ -250,9 +250,8 @@ class _Poller(Poller):
         return made_of(of_tuples(self._fields), rows, refused)[0]
 
     def behind(self, marks: Sequence[Any]) -> None:
-        if marks:
-            self._returned, row = marks[-1]
-            self._last.note(row)
+        self._returned, row = marks[-1]
+        self._last.note([row])
 
     def position(self) -> Any:
         """The key of the last row, and its hash."""

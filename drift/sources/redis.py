@@ -82,7 +82,7 @@ def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: b
     if start == "0":
         removals.begin(info)
     elif start == "$" and found:
-        last.note([found[0][0], *found[0][1].items()])
+        last.note([[found[0][0], *found[0][1].items()]])
         removals.begin_behind(info, newest)
     behind, end = newest if start == "$" else start, newest if until_end else None
     added = info.get("entries-added", 0 if not info else None)
@@ -226,12 +226,11 @@ class _Poller(Poller):
         )
 
     def behind(self, marks: Sequence[Any]) -> None:
-        if marks:
-            self._returned = marks[-1]
-            self._entries_returned += len(marks)
-            for _ in marks:
-                name, fields = self._unreturned.popleft()
-            self._last.note([name, *fields.items()])
+        self._returned = marks[-1]
+        self._entries_returned += len(marks)
+        for _ in marks:
+            name, fields = self._unreturned.popleft()
+        self._last.note([[name, *fields.items()]])
 
     def _passed(self) -> int | None:
         """How many entries were ever added up to the last that was returned; None where that is not known."""

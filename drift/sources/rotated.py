@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from drift.places import Files
 from drift.sources.base import Reader
 from drift.sources.compressed import PACKINGS
-from drift.sources.followed import FollowedReader, Grown, Listing
+from drift.sources.followed import FollowedReader, Listing
 from drift.sources.positions import position_fields, position_of
 from drift_graph.errors import InputError
 
@@ -141,7 +141,7 @@ class RotatedReader(FollowedReader):
                 self._leave()
                 return self._opened(pieces, listing)
             behind = pieces[pieces.index(now) + 1 :] if now is not None else pieces
-            if any(each.size for each in behind) and isinstance(self._reader, Grown):
+            if any(each.size for each in behind):
                 self._reader.complete()  # nobody writes to it any more
             elif not is_other:
                 self._wait_for_more()
@@ -206,7 +206,6 @@ class RotatedReader(FollowedReader):
         return pieces[:-1] if pieces and pieces[-1].name == self._name else pieces
 
     def _end_of(self, piece: _Piece) -> Any:
-        """The position at the end of a piece."""
         with closing(self._open_one(piece.name, False)) as reader:
             while reader.read(1 << 10) is not None:
                 pass

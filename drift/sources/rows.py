@@ -74,8 +74,7 @@ class RowsPoller(Poller):
         return Fetched(payloads, range(self._fetched - len(payloads) + 1, self._fetched + 1))
 
     def behind(self, marks: Sequence[int]) -> None:
-        if marks:
-            self._returned = marks[-1]
+        self._returned = marks[-1]
 
     def location(self, mark: Any) -> str:
         return f"row {mark}"

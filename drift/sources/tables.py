@@ -18,7 +18,7 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.base import OwnSource, Reader
 from drift.sources.frames import Payload
 from drift.sources.polled import AsMade, Fetched, FiniteReader, Undecodable
-from drift.sources.positions import ContentOfItems, check_mark, mark_of, position_lost
+from drift.sources.positions import LastRead, position_lost
 from drift.sources.rows import Maker, RowsPoller, check_payload, resolved_payload, without
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.payloads import are_rows
@@ -105,12 +105,10 @@ class _TablePoller(RowsPoller):
     """
 
     _given: Sequence[Any] = ()
-    _unmarked: Sequence[Any] = ()  # the last rows that were returned, until their hash is asked for
-    _mark = ""  # of the last row, once it was asked for
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._content = ContentOfItems()
+        self._read = LastRead()
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         fetched = super().fetch(items_max, wait_s)
@@ -119,38 +117,32 @@ class _TablePoller(RowsPoller):
 
     def behind(self, marks: Sequence[int]) -> None:
         super().behind(marks)
-        self._unmarked = self._given[: len(marks)] if marks else self._unmarked
+        self._read.note(_as_found(self._given[: len(marks)]))
 
     def position(self) -> Any:
         """How many rows were returned, and hashes of the last and of all."""
         found = super().position()
-        if found is None:
-            return None
-        if len(self._unmarked):
-            rows, self._unmarked = _as_found(self._unmarked), ()
-            self._mark = mark_of(rows)
-            self._content.add(rows)
-        return {**found, "mark": self._mark, "content": self._content.hash(found["row"])}
+        return found and {**found, **self._read.known(found["row"])}
 
     def seek(self, position: Any) -> None:
         """The rows in front of a position are read again, as its hash is of all of them."""
         super().seek(position)
-        row, values = position["row"], list[Any]()
+        row = position["row"]
         super().seek({**position, "row": 0 if position.get("content") else max(row - 1, 0)})
         while self._fetched < row:
             fetched = self.fetch(row - self._fetched, 0.0)
             if fetched is None:
                 raise position_lost(self.name, f"row {row}", f"it has {self._fetched}")
-            values = fetched.values
             self.behind(fetched.marks)
             self.position()
-        check_mark(position, _as_found(values), self.name, row)
-        self._content.check(position, self.name, row)
+        self._read.check(position, self.name, row)
 
 
 def _as_found(rows: Any) -> Any:
     """Rows with what was found in the place of those that have no payload."""
-    return rows if are_rows(rows) else [each.found if type(each) is Undecodable else each for each in rows]
+    if are_rows(rows) or Undecodable not in set(map(type, rows)):
+        return rows
+    return [each.found if type(each) is Undecodable else each for each in rows]
 
 
 def _has_texts(frame: Any) -> bool:

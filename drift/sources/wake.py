@@ -17,7 +17,6 @@ class Wake:
         return self._read
 
     def set(self, ready: bool = True) -> None:
-        """Make it readable, or not."""
         if ready == self._ready or not self._open:
             return
         self._ready = ready

@@ -155,7 +155,6 @@ def _not_picklable(port: str, payloads: list[Any], error: Exception) -> PayloadE
 
 
 def record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema = ROWS) -> pa.RecordBatch:
-    """Rows as Arrow."""
     columns = zip(*rows) if rows else [[] for _ in schema]
     arrays = [
         _in_one_copy(each) if field.name == "body" and None not in each else pa.array(list(each), field.type)
@@ -217,7 +216,6 @@ class RowOutbox:
             self._close(key)
 
     def add_row(self, row: BatchRow) -> None:
-        """A row that is ready."""
         self._rows.append(row)
         self._bytes += len(row.body or b"") + 100
 
@@ -276,7 +274,6 @@ class RowInbox:
         self._runs: dict[str, list[Columns]] = {}
 
     def add(self, row: BatchRow) -> None:
-        """Add the items of a row."""
         self.add_columns(row.port, row.columns(), len(row.body))
 
     def add_columns(self, port: str, columns: Columns, size: int) -> None:
@@ -299,7 +296,6 @@ class RowInbox:
         return without_ordinal(first) if self._repeats == "count" else first
 
     def below(self, bound: bytes) -> list[Part]:
-        """Take the items below a bound."""
         parts = [(port, self._merged(port, bound)) for port in self._runs]
         # If batches overlap much, the next part is taken when there is twice as much: merging stays O(n log n).
         taken = sum(len(columns.metas) for _, columns in parts)
@@ -345,6 +341,5 @@ def counted(columns: Columns) -> Columns:
 
 
 def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[BatchRow]:
-    """The rows of a task."""
     for batch in batches:
         yield from rows_in(batch)

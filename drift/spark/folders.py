@@ -32,7 +32,6 @@ def make_folder(prefix: str) -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of `make_folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     number = _open_folders.pop(folder, None)
     if number is not None:
@@ -52,7 +51,6 @@ def _remove_if_left(lock: Path) -> None:
 
 
 def _is_locked(number: int) -> bool:
-    """Whether the lock was acquired."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

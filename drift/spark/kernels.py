@@ -93,7 +93,6 @@ class Work:
         return min(self.end, self.heartbeat)
 
     def opened(self) -> Levels:
-        """The levels of the dataflow, in a task."""
         dataflow = _dataflow(self.dataflow, self.around)
         self.around.enter(same_machine=False)  # since it cached the dataflow, this process may have run tasks of others
         gc.set_threshold(_GC_THRESHOLD, 20, 100)

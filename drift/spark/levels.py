@@ -78,7 +78,6 @@ class Levels:
         return Forms(self.dataflow, timed_steps(Plan(self.dataflow, fused=self.fused)), self.classes)
 
     def groups(self, level: int) -> list[str]:
-        """Names of the groupings of a level."""
         return [name for name, at in self.of.items() if at == level and name in self.dataflow.groups]
 
 

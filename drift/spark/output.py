@@ -137,7 +137,6 @@ def run_output(
 
 
 def output_rows(batch: Released, sink: str | None, columns: list[pa.Field] | None) -> Iterator[pa.RecordBatch]:
-    """The items of a batch as rows, of one sink or of all."""
     positions: Sequence[int] = range(batch.position, batch.position + len(batch.metas))
     metas, payloads, sinks = batch.metas, batch.payloads, batch.sinks
     if sink is not None:

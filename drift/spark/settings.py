@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from drift.engines.settings import Settings, anything, count, optional, setting
+from drift.engines.settings import Settings, anything, optional, setting
+from drift_graph.numbers import why_no_int
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class SparkSettings(Settings):
         None, anything, "Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*] (spark)."
     )
     partitions: int | None = setting(
-        None, optional(count), "Tasks that share the keys, and the output (spark).", kind=int
+        None, optional(why_no_int), "Tasks that share the keys, and the output (spark).", kind=int
     )
     answers: str | None = setting(
         None, anything, "Where tasks on several machines log answers of calls: a folder all can reach (spark)."

@@ -95,7 +95,6 @@ class StateRows:
             yield self._row(target, metas[start], LATER, level, 0, self._forms.stored(Snapshot(BEGINNING, {}, later)))
 
     def later_of(self, row: BatchRow) -> tuple[str, Columns]:
-        """The port and the items of a row of LATER."""
         later = self._forms.later(_opened(row)[1].later)
         return later[0].target, Columns(Metas([each.meta for each in later]), [each.payload for each in later], None)
 

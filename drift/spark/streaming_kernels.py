@@ -49,7 +49,6 @@ STATE_DDL = ", ".join(f"__drift_{field}" for field in DDL.split(", "))
 
 
 def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of a DataFrame as ARRIVED."""
     work.opened()
     machine = reading.machine()
     for batch in batches:

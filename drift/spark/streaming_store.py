@@ -107,7 +107,6 @@ class Store:
         return commit_of(bytes(found[0].body)) if found else None
 
     def commits(self) -> list[Commit]:
-        """All commits, in order."""
         rows = self._read(_COMMIT_DDL, f"{self._folder}/commits")
         found = [commit_of(bytes(row.body)) for row in rows.select("body").collect()] if rows is not None else []
         return sorted(found, key=lambda commit: commit.number)

@@ -270,7 +270,6 @@ class Table:
         return found
 
     def rows(self) -> Iterator[tuple[Any, tuple[int, Any]]]:
-        """All its rows."""
         return chain.from_iterable(self.by_range(max(self._place.bits - _RANGE_BITS, 0)))
 
     def by_range(self, bits: int) -> Iterator[Rows]:

@@ -120,7 +120,6 @@ class Checkpoint:
 
 
 def encoded(checkpoint: Checkpoint) -> bytes:
-    """The bytes of a manifest."""
     opened = [[row.name, row.hashed, list(row.extent)] for row in checkpoint.output.opened]
     output = {**vars(checkpoint.output), "opened": opened}
     body = stored((FORMAT, {**vars(checkpoint), "output": output}))

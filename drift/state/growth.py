@@ -119,7 +119,6 @@ class Growth:
 
     @property
     def new_operators(self) -> list[str]:
-        """The operators of new steps."""
         new = {fate.step for fate in self.fates if fate.what == "new"}
         return [each.name for each in self.dataflow.operators if each.step in new]
 

@@ -38,7 +38,6 @@ class OpenedRows:
             self._block = checkpoint.output.blocks
 
     def of(self, number: int) -> list[OpenedRow]:
-        """The rows of a checkpoint."""
         return self._by_number[number]
 
     def added(self, checkpoint: Checkpoint, opened: Opened | None) -> Iterator[dict[bytes, bytes | None]]:

@@ -81,7 +81,6 @@ class StatesAt(NamedTuple):
 
     @classmethod
     def of(cls, store: Checkpoints, checkpoint: Checkpoint) -> StatesAt:
-        """The states of a checkpoint in a store."""
         return cls(os.fspath(store.where), encoded(checkpoint), store.away_max_s, tuple(store.classes))
 
 
@@ -415,7 +414,6 @@ class RunCheckpoints:
 
     @property
     def where(self) -> str:
-        """The store, for messages."""
         return self._store.where
 
     @property
@@ -625,7 +623,6 @@ class RunCheckpoints:
             self.take(taken)
 
     def is_due(self, items_in: int) -> bool:
-        """Whether it is time for a checkpoint."""
         if self._waiting or self._store.is_busy:
             return False
         every_items = self._checkpoints.every_items

@@ -69,7 +69,6 @@ class States(NamedTuple):
         return chain(zip(_identities(self.keys), _split(self.values)), zip(_identities(self.deleted), repeat(None)))
 
     def with_timers(self) -> list[bytes]:
-        """The keys that have timers."""
         keys = _parts(self.keys) if self.timed else []
         return [keys[at] for at in self.timed]
 
@@ -184,7 +183,6 @@ class Forms:
 
 
 def encoded_snapshot(snapshot: StoredSnapshot) -> bytes:
-    """The bytes of a snapshot in stored form."""
     return _encode(snapshot)
 
 

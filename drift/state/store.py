@@ -338,7 +338,6 @@ class Store:
                 self._folding = Folding(backend, checkpoint, self._away_max_s)
 
     def drop(self, number: int) -> None:
-        """Remove a checkpoint."""
         if number not in numbers_in(self._open_reader):
             raise SettingsError(f"{self.where} has no checkpoint {number}; drift state list shows those it has")
         self._write({"cuts": {key_of(number): None}})

@@ -47,7 +47,6 @@ def numbers_in(reader: Reader) -> list[int]:
 
 
 def manifest(reader: Reader, key: bytes, where: str) -> Checkpoint | None:
-    """The checkpoint of a manifest; None if there is none."""
     (data,) = reader.read("cuts", [key])
     return None if data is None else decoded(data, f"{key.decode()} in {where}")
 

@@ -179,7 +179,6 @@ class Columnar(Steps[T]):
         return self._on_rows(function, self._named(name, kind), on_error, where, made)
 
     def _on_rows(self, function: MapsEach, step: str, on_error: OnError, where: str, made: Fields) -> Stream[Any]:
-        """The rows that a function makes of rows."""
         if diverts(on_error, f"step {step!r}", where):
             tried = self._add(Map(step, "", where, TriedRows(step, function), "one"))
             stream: Stream[Any] = tried._without_errors(step, where)
@@ -242,7 +241,6 @@ class Columnar(Steps[T]):
         return self._with_these_fields(super()._durable_if(durable))
 
     def _with_these_fields(self, rows: Stream[Any]) -> Stream[Any]:
-        """A stream whose rows have the fields of this one."""
         rows._fields = self._fields
         return rows
 

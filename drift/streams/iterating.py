@@ -223,7 +223,6 @@ class Iterating(Steps[T]):
         return output, folded
 
     def _left(self, loop: _Loop, output: Stream[Any], what: str) -> Stream[Any]:
-        """The part of a stream that leaves the loop."""
         leave = LeaveLoop(phase_of_loop(loop.timed_steps) + 1)
         leaving = output._part(loop.step, what, leave, "many", optional=True, later=True)
         return self._behind(leaving._origins, loop.timed_steps + 2)

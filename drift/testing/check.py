@@ -343,7 +343,6 @@ def _compared_merges(case: Case, handed: Sequence[tuple[str, Arrived]] | None, e
 
 
 def equal_rows(left: Sequence[ComparedItem], right: Sequence[ComparedItem]) -> bool:
-    """Whether rows are equal byte for byte."""
     return [(row.meta, row.sink) for row in left] == [(row.meta, row.sink) for row in right] and canonical_each(
         [row.payload for row in left]
     ) == canonical_each([row.payload for row in right])

@@ -171,6 +171,5 @@ _NOTHING = object()
 
 
 def in_words(result: Result) -> list[str]:
-    """The deviations of a result, one line each."""
     words = Words(result.simulation, result.arrived)
     return [words.of(each) for each in result.case.schedule.deviations]

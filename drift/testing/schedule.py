@@ -18,9 +18,10 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import xxhash
 
-from drift.engines.settings import checked, count, flag, setting
+from drift.engines.settings import checked, flag, setting
 from drift.engines.simulated.schedule import Key, Scheduled
 from drift.engines.simulated.schedule import Schedule as InOrder
+from drift_graph.numbers import why_no_int
 
 #: Kinds of events that can be delayed, for turns or until another event, and how that is counted; the other kinds of a
 #: deviation are numbers. Those from "released" on occur only if processes die.
@@ -94,10 +95,10 @@ class Schedule:
         deaths: whether processes die, as `deviations` and noise say, and the run goes on.
     """
 
-    workers: Annotated[int, msgspec.Meta(ge=1, le=_WORKERS_MAX)] = setting(1, count)
-    batch_items: int = setting(1, count)
+    workers: Annotated[int, msgspec.Meta(ge=1, le=_WORKERS_MAX)] = setting(1, why_no_int)
+    batch_items: int = setting(1, why_no_int)
     fused: bool = setting(True, flag)
-    in_flight_max: int = setting(1_000_000, count)
+    in_flight_max: int = setting(1_000_000, why_no_int)
     live: tuple[str, ...] = ()
     deviations: tuple[Deviation, ...] = ()
     noise: int = 0
@@ -120,12 +121,10 @@ class Schedule:
         return f"Schedule({', '.join(arguments)})"
 
     def settings(self) -> dict[str, Any]:
-        """The settings for `Simulation`."""
         names = ("workers", "batch_items", "fused", "in_flight_max", "live", "deaths")
         return {name: getattr(self, name) for name in names}
 
     def with_deviations(self, deviations: Iterable[Deviation]) -> Schedule:
-        """This schedule without noise, and with other deviations."""
         made = tuple(deviations)
         deaths = self.deaths and any(each.key.kind in (DEATH, CALLER_DEATH, DEATH_IN_RELEASE) for each in made)
         return replace(self, deviations=made, noise=0, losses=False, deaths=deaths)

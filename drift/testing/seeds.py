@@ -84,7 +84,6 @@ class Seeds:
         self._drawn_answers: list[dict[str, TestAnswers]] = []
 
     def case(self, seed: int) -> Case:
-        """The case of a seed."""
         if type(seed) is not int or seed < 0:
             raise SettingsError(f"seed={seed!r} is not an int of 0 or more")
         chosen = random.Random(seed)

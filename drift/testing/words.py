@@ -70,7 +70,6 @@ class Words:
         self._several = len(arrived) > 1
 
     def of(self, deviation: Deviation) -> str:
-        """One deviation in one line."""
         key = deviation.key
         if key.kind == ARRIVE:
             return self._arriving(key)

@@ -136,16 +136,13 @@ class Life:
         self._sinks = Counter({sink.name: before.get(sink.name, 0) for sink in run.dataflow.sinks})
 
     def start(self) -> None:
-        """The run begins."""
         self.began_s = time.monotonic()
         self.state = "running"
 
     def take(self, batch: Released) -> None:
-        """Count a batch of the output."""
         self._sinks.update(batch.counts)
 
     def end(self, state: str, error: BaseException | None) -> None:
-        """The run has ended."""
         self.state, self.error, self.ended_s = state, error, time.monotonic()
 
     @property
@@ -168,7 +165,6 @@ class Life:
         return self.past.seconds + (at_s - self.began_s if self.began_s is not None else 0.0)
 
     def reading(self) -> Reading:
-        """All numbers now."""
         run, past = self.run, self.past
         now_s = self.ended_s if self.ended_s is not None else time.monotonic()
         progress, observed, checkpoints = run.progress, run.observed(), run.checkpoint_state()

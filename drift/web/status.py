@@ -108,7 +108,6 @@ class Status:
     # Called by the run.
 
     def take(self, batch: Released) -> None:
-        """Take a batch of the output."""
         count = len(batch.metas)
         if not count:
             return
@@ -145,7 +144,6 @@ class Status:
 
     @cached_property
     def picture(self) -> str:
-        """The picture of the graph."""
         return as_svg(self._run.dataflow, live=True)
 
     def metrics(self) -> bytes | None:

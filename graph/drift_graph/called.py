@@ -21,7 +21,7 @@ from functools import wraps
 from types import UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
-from drift_graph.errors import CallError
+from drift_graph.errors import CallError, DriftError
 from drift_graph.functions import caller, safe_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -271,15 +271,15 @@ def called_in(names: dict[str, Any], exported: Iterable[str]) -> None:
 def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
     def refuse(error: Exception, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Raise a `CallError` if an argument's type is why the body has failed."""
-        of_binding = isinstance(error, CallError) and error.__cause__ is None
-        why = None if of_binding else _misfit(function, given, named)
+        is_told = isinstance(error, DriftError) and (not isinstance(error, CallError) or error.__cause__ is None)
+        why = None if is_told else _misfit(function, given, named)
         if why is not None:
             raise CallError(f"{shown} takes {why} (at {caller()})") from error
 
     def read(rows: Iterable[Any], given: Sequence[Any], named: Mapping[str, Any]) -> Iterator[Any]:
         try:
             yield from rows
-        except _OF_TYPES as error:
+        except Exception as error:
             refuse(error, given, named)
             raise
 
@@ -294,7 +294,7 @@ def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
                 raise CallError(f"{shown} takes {name}: True or False, not {safe_text(repr, flag, 80)} (at {caller()})")
         try:
             found = function(*given, **named)
-        except _OF_TYPES as error:
+        except Exception as error:
             trace = error.__traceback__
             if type(error) is TypeError and trace is not None and trace.tb_next is None:
                 raise _error_of(function, shown, named, error) from None
@@ -303,7 +303,3 @@ def _checked(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
         return read(found, given, named) if is_generator else found
 
     return checked
-
-
-#: What a body raises that has an argument of another type.
-_OF_TYPES = (TypeError, AttributeError, ValueError, OverflowError)

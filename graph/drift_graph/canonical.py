@@ -147,14 +147,12 @@ def encode_many(values: Sequence[Any]) -> bytes:
 
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
-    """[canonical(value) for value in values]."""
     if are_rows(values):
         return values.forms()
     return list(map(canonical, values)) if kernel is None else kernel.encode_each(values, *CANONICAL)
 
 
 def stored_each(values: Sequence[Any]) -> list[bytes]:
-    """[stored(value) for value in values]."""
     if are_rows(values):
         return values.forms(stored=True)
     return list(map(stored, values)) if kernel is None else kernel.encode_each(values, *STORED)
@@ -240,7 +238,6 @@ def form_of(value: Any) -> bytes:
 
 
 def forms_of(values: Sequence[Any]) -> list[bytes]:
-    """[form_of(value) for value in values]."""
     try:
         return stored_each(values)
     except NoCanonicalForm:

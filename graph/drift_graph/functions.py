@@ -149,7 +149,6 @@ def line_of(function: Callable[..., Any]) -> str | None:
 
 
 def is_written_here(function: Callable[..., Any]) -> bool:
-    """Whether a function is one of this library."""
     code = _code_of(user_function(function))
     return code is not None and is_ours(code.co_filename)
 

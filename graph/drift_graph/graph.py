@@ -219,7 +219,6 @@ class Draft:
         return found
 
     def replace_function(self, name: str, function: Callable[..., Any]) -> None:
-        """Replace the function of the map with this name."""
         operator = self._operators[name]
         assert isinstance(operator, Map)
         self._operators[name] = replace(operator, function=function)

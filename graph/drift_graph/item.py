@@ -39,7 +39,6 @@ class Columns(NamedTuple):
         return Columns(self.metas[start:end], payloads.slice(self.payloads, start, end), left)
 
     def chosen(self, wanted: bytes) -> Columns:
-        """The items for which `wanted` has a 1."""
         diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
         return Columns(self.metas.chosen(wanted), payloads.chosen(self.payloads, wanted), diffs)
 

@@ -100,7 +100,6 @@ FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(_IDENTITY_B
 
 
 def global_time_of(meta: bytes) -> bytes:
-    """The global time that a meta starts with."""
     if meta[LATER_MARK_AT] == LATER_MARK:
         return meta[: skip_varint(meta, _root_end(meta)) + _IDENTITY_BYTES]
     return meta[: _input_end(meta, 0)]
@@ -231,7 +230,6 @@ def without_ordinal(meta: bytes) -> bytes:
 
 
 def tie_of(meta: bytes) -> int:
-    """The tie in a meta or a global time."""
     return read_varint(meta, skip_varint(meta, 8))[0]
 
 

@@ -239,7 +239,6 @@ class ListedMetas(Sequence[bytes]):
     # What is in them.
 
     def times(self) -> Sequence[int]:
-        """The time of each, in an array."""
         for meta in self._metas:
             if len(meta) < LATER_MARK_AT:
                 raise ValueError(f"{meta!r} is no meta")

@@ -310,7 +310,6 @@ class AtMostOne(Rows):
 
     @property
     def values(self) -> list[tuple[Any, ...]]:
-        """The tuples."""
         each = iter(self._of)
         return [(next(each),) if has_one else () for has_one in self._selected]
 
@@ -363,7 +362,6 @@ def slice(values: Any, start: int, end: int) -> Any:
 
 
 def chosen(values: Any, wanted: Sequence[int]) -> Any:
-    """The values for which `wanted` has a 1."""
     return values.chosen(wanted) if isinstance(values, Rows) else list(compress(values, wanted))
 
 

@@ -121,7 +121,6 @@ class Rereading:
 
 
 def as_plain(position: Position) -> dict[str, Any]:
-    """For JSON."""
     judging, counted = position.judging, position.stamp_count
     return {
         "v": _FORM,

@@ -66,7 +66,6 @@ def size_of(payload: Any, depth: int = _DEPTH) -> int:
 
 
 def _values_of(payload: Any) -> Sequence[Any]:
-    """The values of its attributes."""
     if hasattr(payload, "__dict__"):
         return list(vars(payload).values())
     kind: Any = type(payload)

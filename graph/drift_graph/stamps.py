@@ -221,7 +221,6 @@ def _how_to_time(time: Any, policy: EventTime) -> str:
 
 
 def _raised(role: str, function: Callable[[Any], Any], source: str, error: BaseException, payload: str) -> StepError:
-    """The error for a function of the policy that has raised."""
     where, described = line_of(function) or name_of(function), f"{type(error).__name__}: {safe_text(str, error, 500)}"
     return StepError(
         f"the {role} function of source {source!r} ({where}) raised {described}; payload {payload}",

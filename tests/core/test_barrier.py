@@ -129,8 +129,12 @@ def rows(piece: Released) -> list[tuple[int, bytes, bytes, str]]:
     ],
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_what_does_not_add_up_at_release_is_a_bug(changes: list[tuple[int, Any, int]], apart: bool) -> None:
+@pytest.mark.parametrize("others", [[], [(0, "c", 1), (2, "c", 1)]])
+def test_what_does_not_add_up_at_release_is_a_bug(
+    changes: list[tuple[int, Any, int]], apart: bool, others: list[tuple[int, Any, int]]
+) -> None:
     barrier = Barrier()
+    barrier.add("other", columns_of(others))
     for batch in [[change] for change in changes] if apart else [changes]:
         barrier.add("out", columns_of(batch))
     with pytest.raises(drift.DriftBug):

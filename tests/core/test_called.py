@@ -208,8 +208,8 @@ WORDS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_an_expression_is_no_word(name: str) -> None:
-    for given in (pl.col("at"), np.array(["continue", "dict"])):
+def test_an_expression_or_a_table_is_no_word(name: str) -> None:
+    for given in (pl.col("at"), np.array(["continue", "dict"]), pl.DataFrame({"at": [1]})):
         with pytest.raises(drift.SettingsError, match=f"takes {name}"):
             WORDS[name](given)
 

@@ -18,12 +18,13 @@ from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind, register
 from drift.engines.observed import Observed, own_state
-from drift.engines.settings import Settings, count, setting
+from drift.engines.settings import Settings, setting
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME
 from drift_graph.metas import Metas
+from drift_graph.numbers import why_no_int
 from drift_graph.reference import Reference
 
 
@@ -31,7 +32,7 @@ from drift_graph.reference import Reference
 class AtEndSettings(Settings):
     """Its output comes in batches of so many items."""
 
-    output_items: int = setting(10, count, "Items of a released batch (at-end).", kind=int)
+    output_items: int = setting(10, why_no_int, "Items of a released batch (at-end).", kind=int)
 
 
 class AtEndEngine:

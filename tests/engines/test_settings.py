@@ -34,6 +34,7 @@ def numbers() -> drift.Graph:
         ("zeromq", {"transport": "udp"}, "neither 'ipc' nor 'tcp'"),
         ("local", {"digest": "md5"}, "neither 'xxh3_128' nor 'sha256'"),
         ("local", {"partitions": 2}, "partitions=2 is a setting of engine='spark', and this run is on 'local'"),
+        ("local", {"workers": True}, "workers=True is a setting of engine='zeromq', and this run is on 'local'"),
         ("reference", {"workers": 2}, "workers=2 is a setting of engine='zeromq', and this run is on 'reference'"),
         ("spark", {"recover": False}, "recover=False is a setting of engine='zeromq'"),
         ("local", {"worker": 2}, "engine 'local' has no setting 'worker'; it has digest, fused, batch_items"),

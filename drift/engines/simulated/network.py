@@ -359,7 +359,6 @@ class Network:
         self._suspend(event)
 
     def _fold(self, event: Scheduled) -> None:
-        """An ack arrives."""
         assert event.carried is not None
         self._turn(ACKER, [event.carried])
         self._suspend(event)

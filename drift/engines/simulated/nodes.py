@@ -55,7 +55,6 @@ class Nodes:
         return names | {BARRIER: "barrier", ACKER: "acker", CALLER: "caller"}
 
     def new(self, to: int) -> Node:
-        """A node for a role."""
         dataflow = self.plan.dataflow
         if to == BARRIER:
             return BarrierNode(dataflow, self.digest)

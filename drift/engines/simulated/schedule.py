@@ -121,7 +121,6 @@ class Schedule:
         return min(range(len(events)), key=lambda at: events[at].due)
 
     def is_lost(self, key: Key) -> bool:
-        """Whether a batch is lost."""
         return False
 
     def fired(self, event: Scheduled) -> None:

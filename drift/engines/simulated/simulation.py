@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drift.engines.settings import Settings, count, setting
+from drift.engines.settings import Settings, setting
 from drift.engines.simulated.deaths import MortalNetwork
 from drift.engines.simulated.network import TURN_S
 from drift.engines.simulated.nodes import Nodes, opened
@@ -39,6 +39,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.inputs import late_before
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
+from drift_graph.numbers import why_no_int
 from drift_graph.policies import TimePolicy
 from drift_graph.times import Arrived, SourceMachine
 
@@ -54,7 +55,7 @@ _CHECKPOINT_S = 5 * TURN_S
 class SimulatedSettings(Settings):
     """Settings of a simulated run, in addition to those of all engines."""
 
-    workers: int = setting(2, count)
+    workers: int = setting(2, why_no_int)
 
 
 class Simulation(MortalNetwork):
@@ -314,7 +315,6 @@ class Simulation(MortalNetwork):
         self._give(rank, payloads)
 
     def end_of(self, rank: int) -> None:
-        """End the input of a source."""
         self._give(rank, None)
 
     def _give(self, rank: int, payloads: list[Any] | None) -> None:

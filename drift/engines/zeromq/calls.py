@@ -45,7 +45,6 @@ def is_called_by_us(frame: FrameType) -> bool:
 
 
 def call_of(frame: FrameType) -> Call:
-    """The call of a frame, at its beginning."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     arguments = tuple(frame.f_locals[name] for name in code.co_varnames[:count] if name in frame.f_locals)
@@ -74,7 +73,6 @@ class CallWriter:
         sys.settrace(self._again)
 
     def end(self) -> None:
-        """Stop watching."""
         sys.settrace(None)
         sys.setprofile(None)
         self._written[: _length.size] = _length.pack(0)

@@ -131,7 +131,6 @@ class EngineChild:
             self.process.write(body)
 
     def listen(self) -> None:
-        """Read its messages."""
         for message in map(decode_upward, self.process.read()):
             self.last_sign_s = self._awake.now_s()
             if isinstance(message, Ready):

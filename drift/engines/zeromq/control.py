@@ -92,7 +92,6 @@ class Awake:
         self._awake_s = 0.0
 
     def now_s(self) -> float:
-        """Read the clock."""
         now_s = time.monotonic()
         self._awake_s += min(now_s - self._read_s, self._step_max_s)
         self._read_s = now_s

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from drift.engines.settings import StatefulSettings, count, either, flag, optional, seconds, setting
+from drift.engines.settings import StatefulSettings, either, flag, optional, setting
 from drift_graph.errors import SettingsError
+from drift_graph.numbers import why_no_int, why_no_seconds
 
 
 def port_of(address: str) -> tuple[str, int] | None:
@@ -47,14 +48,14 @@ class ZeromqSettings(StatefulSettings):
         call_max_s: after so long in one call of a step a worker counts as hung; None for never.
     """
 
-    workers: int = setting(1, count, "Processes that share the keys (zeromq).", kind=int)
+    workers: int = setting(1, why_no_int, "Processes that share the keys (zeromq).", kind=int)
     recover: bool = setting(True, flag, "Replace processes of the run that die (zeromq).", kind=bool)
-    checkpoint_interval_s: float | None = setting(None, optional(seconds))
+    checkpoint_interval_s: float | None = setting(None, optional(why_no_seconds))
     transport: str = setting("ipc", either("ipc", "tcp"), "ipc or tcp, between the processes of the run (zeromq).")
     listen: str | None = setting(None, _port, "Workers join here from other machines, tcp://HOST:PORT (zeromq).")
     key: str | os.PathLike[str] | None = setting(None, _path, "File of the key of such a run; see drift key (zeromq).")
-    silence_max_s: float = setting(5.0, seconds)
-    call_max_s: float | None = setting(60.0, optional(seconds))
+    silence_max_s: float = setting(5.0, why_no_seconds)
+    call_max_s: float | None = setting(60.0, optional(why_no_seconds))
 
     def __post_init__(self) -> None:
         super().__post_init__()

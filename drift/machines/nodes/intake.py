@@ -89,7 +89,6 @@ class Intake:
 
     @property
     def finished(self) -> bool:
-        """Whether the input has ended."""
         return all(machine.finished for machine in self.machines)
 
     @property
@@ -108,7 +107,6 @@ class Intake:
 
     @property
     def heartbeat(self) -> bytes:
-        """The least heartbeat of all sources."""
         return min((machine.heartbeat for machine in self.machines), default=END_OF_TIME)
 
     def unsettled(self, minimal_time: bytes) -> int:

@@ -149,7 +149,6 @@ def granule_of(parts: Iterable[Part]) -> bytes:
 
 
 def tracked(batch: Batch) -> Entry:
-    """The entry of a batch in acks."""
     return batch.granule, batch.checksum, batch.level
 
 

@@ -64,5 +64,4 @@ def needs_pace(plan: Plan, workers: int) -> bool:
 
 
 def pacing_of(plan: Plan, workers: int, items_max: int) -> Pacing | None:
-    """A pacing, if the plan needs one."""
     return Pacing(items_max) if needs_pace(plan, workers) else None

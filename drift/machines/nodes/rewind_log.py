@@ -57,7 +57,6 @@ class Merge(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
         return sum(snapshot.size for snapshot in self.snapshots)
 
 
@@ -146,7 +145,6 @@ class RewindLog:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the requested checkpoint is complete."""
         return self._is_complete
 
     def hand_over(self) -> Complete | None:
