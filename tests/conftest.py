@@ -284,7 +284,9 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Any:
+def kafka() -> Iterator[Any]:
     from servers import Kafka
 
-    return Kafka()
+    broker = Kafka()
+    yield broker
+    broker.close()

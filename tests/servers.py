@@ -6,11 +6,11 @@ fail: `.ci/run` installs what is missing.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -162,31 +162,8 @@ def object_store() -> Iterator[ObjectStore]:
         store.stop()
 
 
-def _librdkafka() -> Any:
-    """The library that confluent-kafka brings along, with the types of the functions that are called."""
-    import confluent_kafka
-
-    packages = Path(confluent_kafka.__file__).parents[1]
-    (found,) = packages.glob("confluent_kafka.libs/librdkafka*")
-    library: Any = ctypes.CDLL(str(found))
-    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-    for name, result, arguments in (
-        ("conf_new", pointer, []),
-        ("conf_set", number, [pointer, text, text, text, ctypes.c_size_t]),
-        ("new", pointer, [number, pointer, text, ctypes.c_size_t]),
-        ("mock_cluster_new", pointer, [pointer, number]),
-        ("mock_cluster_bootstraps", text, [pointer]),
-        ("mock_broker_set_down", number, [pointer, ctypes.c_int32]),
-        ("mock_broker_set_up", number, [pointer, ctypes.c_int32]),
-        ("mock_broker_set_rtt", number, [pointer, ctypes.c_int32, number]),
-    ):
-        function = getattr(library, f"rd_kafka_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
 class Kafka:
-    """A mock cluster of Kafka within this process, made by librdkafka's own functions, so that its broker can fail.
+    """A mock cluster of Kafka in a process of its own (`kafka_broker.py`), whose broker can fail.
 
     Attributes:
         servers: its bootstrap servers.
@@ -195,32 +172,35 @@ class Kafka:
     def __init__(self) -> None:
         from confluent_kafka import Producer
 
-        self._library = library = _librdkafka()
-        text = ctypes.create_string_buffer(512)
-        config = library.rd_kafka_conf_new()
-        library.rd_kafka_conf_set(config, b"log_level", b"0", text, len(text))
-        client = library.rd_kafka_new(0, config, text, len(text))
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._cluster = library.rd_kafka_mock_cluster_new(client, 1)  # whose thread a signal would end
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self.servers = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        command = [sys.executable, str(Path(__file__).with_name("kafka_broker.py"))]
+        self._broker = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.servers = self._line()
         self._holder = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def close(self) -> None:
+        self._broker.communicate()
+        assert self._broker.returncode == 0
+
+    def _line(self) -> str:
+        assert self._broker.stdout is not None
+        return self._broker.stdout.readline().rstrip()
+
+    def _becomes(self, how: str) -> None:
+        assert self._broker.stdin is not None
+        self._broker.stdin.write(f"{how}\n")
+        self._broker.stdin.flush()
+        assert self._line() == how
 
     @contextmanager
     def outage(self, how: str) -> Iterator[None]:
         """The broker is "down", so that nobody can connect, or it "hangs": it takes requests and does not answer."""
-        library, cluster = self._library, self._cluster
-        if how == "down":
-            library.rd_kafka_mock_broker_set_down(cluster, -1)
-        else:
-            library.rd_kafka_mock_broker_set_rtt(cluster, -1, int(HANG_S * 1000))
+        self._becomes(how)
         try:
             yield
         finally:
-            library.rd_kafka_mock_broker_set_rtt(cluster, -1, 0)
-            library.rd_kafka_mock_broker_set_up(cluster, -1)
+            self._becomes("up")
 
     def topic(self, name: str) -> str:
         """Make a topic, of as many partitions as the mock gives it; its name."""
