@@ -224,9 +224,9 @@ class FoldsRows(LibraryFunction):
         """
         raise NotImplementedError
 
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
-        """The number of each row's key, the keys, and of each part the values, and of how many each is the sum and so
-        on, None of one; None if they are not in columns.
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
+        """The number of each row's key, the keys, and of each part the values, see `Accumulators.fold` in the kernel;
+        None if they are not in columns.
         """
         return None
 

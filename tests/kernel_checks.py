@@ -260,20 +260,21 @@ def loops(kernel: Any) -> str:
     of = [f"{at % 70}" for at in range(90)]
     codes, keys = kernel.codes_of(of)
     numbers = list(range(90))
+    values = numbers, None, None
     made = [kernel.Accumulators("sum", int, int.__add__), kernel.Accumulators("mean", None, None)]
     table = kernel.Windows(made, several=True)
-    table.add(codes, keys, [numbers, numbers], None, [80, 90], of, str)
+    table.add(codes, keys, [values, values], [80, 90], of, str)
     table.keep()
     made = [kernel.Accumulators("max", None, None), kernel.Accumulators("count")]
     several = kernel.Sessions(9, (b"\1", b"\2\0", 2), 1000, made, several=True)
     metas = kernel.Metas.stamped(array("q", numbers), array("Q", numbers), b"\0", b"")
-    over = several.add(metas, codes, keys, [numbers, None], of, str)
+    over = several.add(metas, codes, keys, [values, (None, None, None)], of, str)
     several.keep()
     made = [kernel.Accumulators("sum", int, int.__add__, int.__add__)]
     by_number = kernel.NumberedWindows(2, 1, None, made, several=False)
     for key in keys[:30]:
         by_number.absorb(key, (1, (), 1))
-    ended = by_number.add(codes, keys, [numbers], False)
+    ended = by_number.add(codes, keys, [values], False)
     by_number.keep()
     return repr(
         (ended, by_number.entries(), windows_of(table, 0, len(table)), len(over), several.states(several.cells_of()))

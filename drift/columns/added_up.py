@@ -68,7 +68,7 @@ class Parts(Tabular):
         ]
         counts = [each[0] if of[0] in ("count", "mean") else None for of, each in zip(aggregates, arrays)]
         values = [None if of[0] == "count" else each[-1] for of, each in zip(aggregates, arrays)]
-        return np.asarray(of_keys[0], np.int64), of_keys[1], values, counts
+        return np.asarray(of_keys[0], np.int64), of_keys[1], [(each, None, n) for each, n in zip(values, counts)]
 
 
 _KEY = "key "
@@ -133,7 +133,7 @@ class Adding:
         assert names is not None
         codes, keys, values = self._in_columns(rows, names)
         table = self._table()
-        firsts, _ = table.add(codes, keys, values, None, list(accumulate(lengths)), (), str)
+        firsts, _ = table.add(codes, keys, values, list(accumulate(lengths)), (), str)
         _, arrays = table.arrays(np.arange(len(table))) or (None, None)
         if arrays is None:
             raise NeedsRows("a sum is beyond 64 bits")
@@ -142,7 +142,7 @@ class Adding:
         columns = {
             _name(of, at): pl.Series(_name(of, at), np.asarray(each))
             for of, several in zip(self._aggregates, arrays)
-            for at, each in enumerate(several)
+            for at, each in enumerate(several[0])
         }
         ties = _ties(np.asarray(table.cells_of_items()), times, times[first], source, places)
         metas = Metas.stamped(times[first], ties, self._rank, ending)
@@ -154,19 +154,18 @@ class Adding:
         columns = [kernel.Accumulators(kind, part.begin_value, part.add_value) for kind, part in parts]
         return kernel.Windows(columns, several=several)
 
-    def _in_columns(self, rows: Frame, names: Sequence[str]) -> tuple[Array, list[Any], list[Array | None]]:
-        """The number of each row's key, the keys, and the values of each aggregate; of a count None."""
-        of_keys = codes_of(rows, names)
-        values = [None if kind == "count" else numbers_in(rows, field) for kind, field in self._aggregates]
-        if of_keys is None or any(
-            each is None and kind != "count" for (kind, _), each in zip(self._aggregates, values)
-        ):
-            raise NeedsRows("keys or values of rows are not in columns")
-        codes, keys = of_keys
-        for (kind, field), each in zip(self._aggregates, values):
-            if each is not None and not _is_exact(kind, each):
+    def _in_columns(self, rows: Frame, names: Sequence[str]) -> tuple[Array, list[Any], list[tuple[Any, None, None]]]:
+        """The number of each row's key, the keys, and the values of each aggregate, see `values_known`."""
+        of_keys, values = codes_of(rows, names), []
+        for kind, field in self._aggregates:
+            found = (None, None) if kind == "count" else numbers_in(rows.column(field))
+            if of_keys is None or found is None or found[1] is not None:
+                raise NeedsRows("keys or values of rows are not in columns")
+            if found[0] is not None and not _is_exact(kind, found[0]):
                 raise NeedsRows(f"the {kind} of {field!s} depends on the order of rows")
-        return np.asarray(codes, np.int64), keys, values
+            values.append((found[0], None, None))
+        assert of_keys is not None, "there is at least one aggregate"
+        return np.asarray(of_keys[0], np.int64), of_keys[1], values
 
     def _in_windows(self, rows: Frame, times: Times, places: Array) -> tuple[Frame, Times, Array, list[int]]:
         """The rows that are in windows, and how many follow each other in windows of one end."""

@@ -250,32 +250,38 @@ def _aggregated(aggregate: Any, batch: _Keyed, rows: Frame, before: list[Any]) -
             found = in_a_column(made, rows.column(of) if kind[0] == "shift" else None), after
         return found  # type: ignore[no-any-return]
     assert kernel is not None
-    values, known = (None, None) if kind == "count" else values_known(rows, aggregate)
+    values, known, _ = values_known(rows, aggregate)
     column = kernel.Accumulators(kind, aggregate.begin_value, aggregate.add_value)
-    made, have_one, after = column.running(batch.codes, values, known, before)
+    made, after = column.running(batch.codes, values, known, before)
+    return in_a_column(aggregate.results(made)) if type(made) is list else result_column(kind, *made), after
+
+
+def result_column(kind: Kind, accumulators: Sequence[Any], have_one: Any) -> pl.Series:
+    """The results of accumulators in arrays, see `Accumulators.arrays` in the kernel."""
+    arrays = list(map(np.asarray, accumulators))
     if have_one is None:
-        return in_a_column(aggregate.results(made)), after
-    arrays = list(map(np.asarray, made))
-    series = pl.Series(means(arrays[1], np.maximum(arrays[0], 1)) if kind == "mean" else arrays[0])
-    if 0 in have_one:
-        series = series.set(pl.Series(np.frombuffer(have_one, np.uint8) == 0), None)
-    return series, after
+        return pl.Series(means(arrays[1], arrays[0]) if kind == "mean" else arrays[0])
+    made = pl.Series(means(arrays[1], np.maximum(arrays[0], 1)) if kind == "mean" else arrays[0])
+    return made.set(pl.Series(np.frombuffer(have_one, np.uint8) == 0), None)
 
 
-def values_known(rows: Any, aggregate: Any) -> tuple[Any, Array | None]:
-    """The values of an aggregate: 64-bit numbers in an array, with a byte for each, 0 where there is none, or None
-    where there are all; or any values in a list, and None.
-    """
-    column = rows.column(aggregate.in_columns[1])
-    found = None if column is None else values_known_in(column)
+def values_known(rows: Any, aggregate: Any) -> tuple[Any, Array | None, None]:
+    """The values of an aggregate, see `Accumulators.fold` in the kernel: numbers, or any in a list; None of a count."""
+    if aggregate.adds == "count":
+        return None, None, None
+    of = None if aggregate.adds is None else aggregate.in_columns
+    found = None if of is None else numbers_in(rows.column(of[1]))
     if found is None or (found[1] is not None and aggregate.needs_values):
-        return list(aggregate.values_of(rows)), None  # raises, if a value is needed
-    return found
+        return list(aggregate.values_of(rows)), None, None  # raises, if a value is needed
+    return *found, None
 
 
-def values_known_in(column: pl.Series) -> tuple[Array, Array | None] | None:
-    """What `values_known` gives of a column of numbers; None of any other."""
-    if not _are_numbers(column):
+def numbers_in(column: pl.Series | None) -> tuple[Array, Array | None] | None:
+    """The values of a column of numbers of 64 bits, and a byte for each, 0 where it is null, or None where none is.
+
+    None of any other column.
+    """
+    if column is None or not _are_numbers(column):
         return None
     if not column.null_count():
         return numbers_of(column), None
@@ -290,12 +296,6 @@ def _are_numbers(column: pl.Series) -> bool:
 def numbers_of(column: pl.Series) -> Array:
     """The values of a column of numbers without nulls, as 64-bit integers or floats."""
     return np.ascontiguousarray(column.to_numpy(), np.float64 if column.dtype.is_float() else np.int64)
-
-
-def numbers_in(rows: Any, of: Of) -> Array | None:
-    """The values of a field, or of an expression; None if they are no numbers of 64 bits."""
-    column = rows.column(of)
-    return None if column is None or column.null_count() or not _are_numbers(column) else numbers_of(column)
 
 
 def means(totals: Array, counts: Array) -> Array:
@@ -362,8 +362,8 @@ def _rolled(
     The values of a key are in a row, those of before first; so each row has a stretch of them.
     """
     _, n, how = kind
-    values = numbers_in(rows, of)
-    if values is None:
+    values, nulls = numbers_in(rows.column(of)) or (None, None)
+    if values is None or nulls is not None:
         return None
     is_float = values.dtype == np.float64
     known = [() if each is None else each[-n + 1 :] if n > 1 else () for each in before]

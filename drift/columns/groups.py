@@ -18,13 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import (
-    Array,
-    InColumns,
-    codes_of,
-    means,
-    numbers_in,
-)
+from drift.columns.aggregates import Array, InColumns, codes_of, result_column, values_known
 
 UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
@@ -72,34 +66,23 @@ def columns_of_keys(keys: Sequence[Any], fields: int) -> list[pl.Series]:
     return [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
 
 
-def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Any]]) -> list[Array]:
-    """The results of each aggregate, whose accumulators are in buffers."""
-    arrays = (list(map(np.asarray, each)) for each in accumulators)
-    return [means(*reversed(each)) if kind == "mean" else each[0] for (kind, _), each in zip(aggregates, arrays)]
+def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Any]) -> list[pl.Series]:
+    """The results of each aggregate, whose accumulators are in arrays."""
+    return [result_column(kind, *each) for (kind, _), each in zip(aggregates, accumulators)]
 
 
 def values_by_key(
     rows: Any, key: Sequence[str], aggregates: Sequence[Any]
-) -> tuple[Array, list[Any], list[Any], None] | None:
-    """The number of each row's key, the keys, and the values of each aggregate: numbers in an array, others in a list.
+) -> tuple[Array, list[Any], list[Any]] | None:
+    """The number of each row's key, the keys, and the values of each aggregate, see `values_known`.
 
     None where keys are not in columns.
 
     Args:
-        key: see `groups_of`.
+        key: names of the fields of the key.
     """
     of_keys = codes_of(rows, key)
     if of_keys is None:
         return None
     codes, keys = of_keys
-    return np.asarray(codes, np.int64), keys, [_values_of(rows, each) for each in aggregates], None
-
-
-def _values_of(rows: Any, aggregate: Any) -> Any:
-    if aggregate.adds == "count":
-        return None
-    if aggregate.adds is not None and aggregate.in_columns is not None:
-        numbers = numbers_in(rows, aggregate.in_columns[1])
-        if numbers is not None:
-            return numbers
-    return list(aggregate.values_of(rows))
+    return np.asarray(codes, np.int64), keys, [values_known(rows, each) for each in aggregates]

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, in_a_column, means, values_known_in, with_columns
+from drift.columns.aggregates import Array, in_a_column, means, numbers_in, with_columns
 from drift.columns.as_of import AsOf, Fired
 from drift.columns.joined import Run, Stored, _bisected
 from drift.columns.rows import Frame
@@ -309,7 +309,7 @@ def _added(
     known = np.zeros(len(stretches[0][0]), np.int64)
     made: Array | None = None
     for run, (first, last) in zip(runs, stretches):
-        found = values_known_in(run.rows.get_column(field))
+        found = numbers_in(run.rows.get_column(field))
         if found is None or (needs_value and found[1] is not None):
             return None
         values, mask = found

@@ -135,7 +135,7 @@ def slices_of(
     keys: list[Any],
     bounds: Sequence[tuple[int, int]],
     counts: Sequence[int],
-    accumulators: Sequence[Sequence[Any]],
+    accumulators: Sequence[Any],
 ) -> Slices | None:
     """Windows as slices; None where bounds are beyond 64 bits."""
     kind = Kind(make, fields, names, tuple(parts))
@@ -143,12 +143,18 @@ def slices_of(
         starts, ends = (np.repeat(np.array(each, np.int64), counts) for each in zip(*bounds))
     except OverflowError:
         return None
-    arrays = [_in_order(part, list(map(np.asarray, each))) for part, each in zip(parts, accumulators)]
+    arrays = [_in_order(part, list(map(np.asarray, each)), has) for part, (each, has) in zip(parts, accumulators)]
     return Slices(kind, keys, starts, ends, arrays)
 
 
-def _in_order(part: Any, arrays: Sequence[Array]) -> Sequence[Array]:
-    """Accumulators in arrays; as objects, where the least and the greatest are others in another order."""
+def _in_order(part: Any, arrays: Sequence[Array], have_one: Any = None) -> Sequence[Array]:
+    """Accumulators in arrays; as objects, where one is None, or the least and the greatest are others in another order.
+
+    Args:
+        have_one: a byte for each, 0 where it is None; None where none is.
+    """
+    if have_one is not None:
+        return [_objects([each if has else None for each, has in zip(_listed(arrays), have_one)])]
     values = arrays[-1]
     if part.adds not in ("min", "max") or values.dtype.kind != "f":
         return arrays

@@ -181,7 +181,7 @@ class OfAggregate(_ByValue, frozen=True):
             return True, [(part.adds, part) for part in map(accumulating, aggregate.parts)]
         return False, [(aggregate.adds, aggregate)]
 
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
         values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
         if names is None or not rows.has_fields:
             return None if values is None else rows.added(values[1])

@@ -60,12 +60,12 @@ def unless_it_raises(call: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def values_of(parts: Sequence[tuple[Any, Any]], payloads: Sequence[Any]) -> list[Any]:
-    """The values of payloads for the accumulators of the kernel's loops, by aggregate; None of a count.
+    """The values of payloads by aggregate, see `Accumulators.fold` in the kernel.
 
     Args:
         parts: the kind and the aggregate of each.
     """
-    return [None if kind == "count" else list(part.values_of(payloads)) for kind, part in parts]
+    return [(None if kind == "count" else list(part.values_of(payloads)), None, None) for kind, part in parts]
 
 
 class InOrder:

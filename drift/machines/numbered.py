@@ -52,7 +52,7 @@ class Numbering(InOrder):
         batch = unless_it_raises(self._step.in_columns, rows)
         if batch is None:
             return 0, []
-        codes, keys, values, _ = batch
+        codes, keys, values = batch
         self._shared.get([metas[-1]] * len(keys), keys)
 
         def windows(selected: bytes, ends: Any, accumulators: Any, are_arrays: bool) -> Any:

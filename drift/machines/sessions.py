@@ -71,7 +71,7 @@ class Prolonging(InOrder):
         if batch is None:
             return 0, []
         self._has_rows = True
-        codes, keys, values, _ = batch
+        codes, keys, values = batch
         self._shared.get([metas[-1]] * len(keys), keys)
         added = self._add(metas, codes, keys, values)
         self._shared.check(samples)

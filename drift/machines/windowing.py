@@ -104,7 +104,7 @@ class Opening(InOrder):
         if values is None:
             return 0, []
         sent: list[Columns] = []
-        is_done = self._add(metas, stretches, (*self._kernel.codes_of(keys), values, None), payloads, sent)
+        is_done = self._add(metas, stretches, (*self._kernel.codes_of(keys), values), payloads, sent)
         return count if is_done else 0, sent
 
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
@@ -157,7 +157,7 @@ class Opening(InOrder):
         self,
         metas: Metas,
         stretches: Sequence[_Stretch],
-        batch: tuple[Any, list[Any], list[Any], Any],
+        batch: tuple[Any, list[Any], list[Any]],
         payloads: Sequence[Any],
         sent: list[Columns],
     ) -> bool:
@@ -166,7 +166,7 @@ class Opening(InOrder):
         Args:
             batch: see `OpensWindows.in_columns`.
         """
-        codes, keys, values, counts = batch
+        codes, keys, values = batch
         untils = [until for *_, until in stretches]
         if len(self._table) and self._until != untils[0] and not self._end(sent):
             return False
@@ -178,7 +178,7 @@ class Opening(InOrder):
             return False
         before, stops = len(self._table), list(accumulate(stop - start for start, stop, _ in stretches))
         had = self._all_before(keys) if self._shared.undo and len(stretches) > 1 else None
-        added = unless_it_raises(self._table.add, codes, keys, values, counts, stops, payloads, self.opens.key)
+        added = unless_it_raises(self._table.add, codes, keys, values, stops, payloads, self.opens.key)
         if added is None:
             return False
         if had is None and self._shared.undo:

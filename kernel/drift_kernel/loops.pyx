@@ -59,7 +59,7 @@ cdef inline bint _combined(int kind, int made_of, _Number *into, _Number value) 
 
 cdef Py_ssize_t _run_up(
     int kind, int made_of, Py_ssize_t count, const int64_t *cells, const int64_t *values, const uint8_t *known,
-    int64_t *counts, _Number *numbers, uint8_t *begun, int64_t *made_counts, int64_t *made, uint8_t *has_one,
+    int64_t *counts, _Number *numbers, int64_t *made_counts, int64_t *made, uint8_t *has_one,
 ) noexcept nogil:
     """Add values to accumulators of numbers, one after the other, and write what these are then; returns how many: a
     sum of the next one has more than 64 bits.
@@ -70,20 +70,16 @@ cdef Py_ssize_t _run_up(
     for at in range(count):
         cell = cells[at]
         if known == NULL or known[at]:
-            if kind == _COUNT or kind == _MEAN:
-                counts[cell] += 1
             if kind != _COUNT:
                 value.integer, total = values[at], numbers[cell]
-                if not begun[cell]:
+                if not counts[cell]:
                     total = value
                 elif not _combined(kind, made_of, &total, value):
-                    counts[cell] -= kind == _MEAN
                     return at
                 numbers[cell] = total
-            begun[cell] = 1
-        has_one[at] = begun[cell]
-        if kind == _COUNT or kind == _MEAN:
-            made_counts[at] = counts[cell]
+            counts[cell] += 1
+        has_one[at] = counts[cell] != 0
+        made_counts[at] = counts[cell]
         if kind != _COUNT:
             made[at] = numbers[cell].integer  # or the bits of the float
     return count
@@ -97,8 +93,9 @@ cdef const int64_t[::1] _numbers_in(values):
 cdef class Accumulators:
     """The accumulators of one aggregate, by cell.
 
-    Numbers are added here as long as all of them are integers of 64 bits, or all are floats; any other values, and
-    accumulators with them, are objects, which the aggregate's own functions begin and add to.
+    Numbers are added here as long as all of them are integers of 64 bits, or all are floats, and None is left out; any
+    other values, and accumulators with them, are objects, which the aggregate's own functions begin and add to. Beside
+    each number is of how many values it is at least one, or 0: the accumulator is None.
 
     Args:
         kind: how numbers are added, one of `drift.columns.aggregates.Kind`; None of an aggregate of objects only.
@@ -145,61 +142,71 @@ cdef class Accumulators:
         self.made_of = _OBJECTS
         return 0
 
-    cdef object numbers_of(self, values):
-        """A list of values as an array, if they are numbers that are added here; else as it is."""
+    cdef tuple numbers_of(self, tuple batch):
+        """What `fold` takes, with a list of values as an array, if they are numbers that are added here, or None."""
+        values, known, several = batch
         cdef array.array made
-        cdef Py_ssize_t at, count
+        cdef Py_ssize_t at = 0, count
         cdef int overflow = 0
+        cdef bint are_floats
         cdef object value
+        cdef bytearray is_known
         if type(values) is not list or self.kind == _COUNT or self.kind == _OTHER or self.made_of == _OBJECTS:
-            return values
+            return batch
         count = len(values)
-        if not count:
-            return values
-        if type(values[0]) is float:
-            made = array.clone(_DOUBLES, count, False)
-            for at in range(count):
-                value = (<list>values)[at]
-                if type(value) is not float:
-                    return values
-                made.data.as_doubles[at] = <double>value
-            return made
-        made = array.clone(_INT64S, count, False)
+        while at < count and (<list>values)[at] is None:
+            at += 1
+        if at == count:
+            return (), b"", None  # what is no number yet stays so
+        are_floats = type((<list>values)[at]) is float
+        made, is_known = array.clone(_DOUBLES if are_floats else _INT64S, count, True), bytearray(b"\1") * count
         for at in range(count):
             value = (<list>values)[at]
-            if type(value) is not int:
-                return values
-            made.data.as_longlongs[at] = PyLong_AsLongLongAndOverflow(value, &overflow)
-            if overflow:
-                return values
-        return made
+            if value is None:
+                is_known[at] = 0
+            elif type(value) is not (float if are_floats else int):
+                return batch
+            elif are_floats:
+                made.data.as_doubles[at] = <double>value
+            else:
+                made.data.as_longlongs[at] = PyLong_AsLongLongAndOverflow(value, &overflow)
+                if overflow:
+                    return batch
+        return made, is_known, several
 
-    cdef int fold(self, const int64_t[::1] cells, const uint8_t[::1] begins, values, counts=None) except -1:
+    cdef int fold(self, const int64_t[::1] cells, const uint8_t[::1] begins, tuple batch) except -1:
         """Add a value to each of these cells, or begin it anew.
 
         Args:
-            values: numbers of 64 bits in a buffer, or a list; of counts None.
-            counts: of how many values each is the sum, or the least one and so on; None of one.
+            batch: values, numbers of 64 bits in a buffer, or a list, of counts None, and an empty tuple where all are
+                None and accumulators are no objects; a byte for each, 0 where it is None, or None where all are known; and of how
+                many values each is the sum, or the least one and so on, None of one.
 
         Raises:
             OverflowError: they are of several, and not numbers that are added here.
         """
+        values, known, several = batch
         cdef Py_ssize_t at, count = cells.shape[0]
-        cdef const int64_t[::1] numbers_given, several = _NO_INTEGERS if counts is None else counts
+        cdef const int64_t[::1] given_numbers, counts = _NO_INTEGERS if several is None else several
+        cdef const uint8_t[::1] is_known = b"" if known is None else known
         cdef _Number value, made
         cdef int given = _OBJECTS
-        cdef bint is_several = counts is not None
-        cdef int64_t cell, total
+        cdef bint is_several = several is not None, are_known = known is None
+        cdef int64_t cell
         cdef int kind = self.kind
         cdef int64_t *counted = self.counts
         cdef _Number *numbers = self.numbers
         if kind == _COUNT:
             for at in range(count):
                 cell = cells[at]
-                total = 0 if begins[at] else counted[cell]
-                counted[cell] = total + (several[at] if is_several else 1)
+                counted[cell] = (0 if begins[at] else counted[cell]) + (counts[at] if is_several else 1)
             return 0
-        if len(values) != count:
+        if type(values) is tuple:
+            for at in range(count):
+                if begins[at]:
+                    counted[cells[at]] = 0
+            return 0
+        if len(values) != count or not are_known and is_known.shape[0] != count:
             raise ValueError(f"there are {count} items, and {len(values)} values")
         if type(values) is not list:
             given = _FLOATS if memoryview(values).format == "d" else _INTEGERS
@@ -210,35 +217,35 @@ cdef class Accumulators:
         if self.made_of == _OBJECTS:
             if is_several:
                 raise OverflowError
-            return self.fold_objects(cells, begins, values if type(values) is list else values.tolist(), 0)
-        numbers_given = _numbers_in(values)
+            return self.fold_objects(cells, begins, values if type(values) is list else values.tolist(), is_known, 0)
+        given_numbers = _numbers_in(values)
         for at in range(count):
             cell = cells[at]
-            value.integer = numbers_given[at]
             if begins[at]:
-                numbers[cell] = value
-                counted[cell] = several[at] if is_several else 1
+                counted[cell] = 0
+            if not are_known and not is_known[at]:
                 continue
-            made = numbers[cell]
-            if not _combined(kind, given, &made, value):
+            value.integer, made = given_numbers[at], numbers[cell]
+            if not counted[cell]:
+                made = value
+            elif not _combined(kind, given, &made, value):
                 if is_several:
                     raise OverflowError
                 self.widen()
-                return self.fold_objects(cells, begins, values.tolist(), at)
+                return self.fold_objects(cells, begins, values.tolist(), is_known, at)
             numbers[cell] = made
-            counted[cell] += several[at] if is_several else 1
+            counted[cell] += counts[at] if is_several else 1
         return 0
 
     cdef int fold_objects(
-        self, const int64_t[::1] cells, const uint8_t[::1] begins, list values, Py_ssize_t start
+        self, const int64_t[::1] cells, const uint8_t[::1] begins, list values, const uint8_t[::1] is_known,
+        Py_ssize_t start,
     ) except -1:
         cdef Py_ssize_t at
         cdef list objects = self.objects
         for at in range(start, len(values)):
-            if begins[at]:
-                objects[cells[at]] = self.begin(values[at])
-            else:
-                objects[cells[at]] = self.add(objects[cells[at]], values[at])
+            value = values[at] if not is_known.shape[0] or is_known[at] else None
+            objects[cells[at]] = self.begin(value) if begins[at] else self.add(objects[cells[at]], value)
         return 0
 
     def running(self, codes, values, known, list before not None):
@@ -246,19 +253,18 @@ cdef class Accumulators:
 
         Args:
             codes: the number of each value's key.
-            values: see `fold`; `known`: a byte for each, 0 where it is None; None where all are known.
+            values, known: see `fold`.
             before: the accumulator of each key; None of one that has none.
 
         Returns:
-            The accumulator after each value, in arrays as `arrays` has them, with a byte for each, 0 where it is None;
-            or in a list, and None. And the accumulators after all of them.
+            The accumulator after each value, as `arrays` has them, or in a list; and the accumulators after all.
         """
         cdef const int64_t[::1] cells = codes, numbers = _NO_INTEGERS
         cdef const uint8_t[::1] is_known = b"" if known is None else known
         cdef Py_ssize_t at, cell, count = cells.shape[0], keys = len(before)
         cdef array.array counts = array.clone(_INT64S, count, False), each
-        cdef bytearray are_begun = bytearray(keys), have_one = bytearray(count)
-        cdef uint8_t[::1] begun = are_begun, has_one = have_one
+        cdef bytearray have_one = bytearray(count)
+        cdef uint8_t[::1] has_one = have_one
         cdef int kind = self.kind, given = _OBJECTS
         if kind != _COUNT and (len(values) != count or known is not None and is_known.shape[0] != count):
             raise ValueError(f"there are {count} items, and as many values are needed")
@@ -269,7 +275,6 @@ cdef class Accumulators:
         for cell in range(keys):
             if before[cell] is not None:
                 self.put(cell, before[cell])
-                begun[cell] = 1
         if self.made_of == _NOTHING:
             self.made_of = given
         elif self.made_of != given:
@@ -282,36 +287,32 @@ cdef class Accumulators:
         if count and (kind == _COUNT or self.made_of != _OBJECTS):
             at = _run_up(
                 kind, given, count, &cells[0], NULL if kind == _COUNT else &numbers[0],
-                NULL if known is None else &is_known[0], self.counts, self.numbers, &begun[0],
+                NULL if known is None else &is_known[0], self.counts, self.numbers,
                 <int64_t *>counts.data.as_longlongs, <int64_t *>each.data.as_longlongs, &has_one[0],
             )
         if at < count:
             self.widen()
-            return self.running_objects(cells, values, is_known, begun, at, counts, each, has_one)
-        arrays = [counts] if kind == _COUNT else [counts, each] if kind == _MEAN else [each]
-        return arrays, have_one, [self.get(cell) if begun[cell] else None for cell in range(keys)]
+            return self.running_objects(cells, values, is_known, keys, at, counts, each)
+        return self.in_arrays(counts, each, have_one), [self.get(cell) for cell in range(keys)]
 
     cdef object running_objects(
-        self, const int64_t[::1] cells, values, const uint8_t[::1] is_known, uint8_t[::1] begun, Py_ssize_t start,
-        array.array counts, array.array each, const uint8_t[::1] has_one,
+        self, const int64_t[::1] cells, values, const uint8_t[::1] is_known, Py_ssize_t keys, Py_ssize_t start,
+        array.array counts, array.array each,
     ):
         """What `running` returns, where accumulators have become objects before the value at `start`."""
-        cdef Py_ssize_t at, cell, keys = begun.shape[0]
+        cdef Py_ssize_t at, cell
         cdef int were = _FLOATS if each.typecode == "d" else _INTEGERS
         cdef _Number number
         cdef list made = [], given = values if type(values) is list else values.tolist()
         for at in range(start):
             number.integer = each.data.as_longlongs[at]
-            made.append(self.of_numbers(were, counts.data.as_longlongs[at], number) if has_one[at] else None)
+            made.append(self.of_numbers(were, counts.data.as_longlongs[at], number))
         for at in range(start, cells.shape[0]):
-            cell = cells[at]
-            if not 0 <= cell < keys:
-                raise IndexError(f"of {keys} keys there is no number {cell}")
+            cell, accumulator = cells[at], self.objects[cells[at]]
             value = given[at] if not is_known.shape[0] or is_known[at] else None
-            self.objects[cell] = self.add(self.objects[cell], value) if begun[cell] else self.begin(value)
-            begun[cell] = 1
+            self.objects[cell] = self.begin(value) if accumulator is None else self.add(accumulator, value)
             made.append(self.objects[cell])
-        return made, None, [self.objects[cell] if begun[cell] else None for cell in range(keys)]
+        return made, self.objects[:keys]
 
     cdef int merge_cells(self, Py_ssize_t into, Py_ssize_t cell, Py_ssize_t count, const int64_t *further) except -1:
         """Merge the accumulators of so many cells, from one on, each with that of the cell `further` says behind it."""
@@ -320,17 +321,19 @@ cdef class Accumulators:
         cdef _Number number
         cdef object made
         if self.kind == _COUNT or self.made_of != _OBJECTS:
-            self.counts[into], number, each = self.counts[cell], self.numbers[cell], cell
+            total, number, each = self.counts[cell], self.numbers[cell], cell
             for at in range(count - 1):
                 each = further[each]
-                self.counts[into] += self.counts[each]
-                if self.kind == _COUNT:
+                if not self.counts[each]:
                     continue
-                if not _combined(self.kind, self.made_of, &number, self.numbers[each]):
+                if not total:
+                    number = self.numbers[each]
+                elif self.kind != _COUNT and not _combined(self.kind, self.made_of, &number, self.numbers[each]):
                     self.widen()
                     break
+                total += self.counts[each]
             else:
-                self.numbers[into] = number
+                self.counts[into], self.numbers[into] = total, number
                 return 0
         made = self.objects[cell]
         for at in range(count - 1):
@@ -349,6 +352,8 @@ cdef class Accumulators:
         cdef object value
         if self.kind == _COUNT:
             return count
+        if not count:
+            return None
         value = number.float if made_of == _FLOATS else number.integer
         return (count, value) if self.kind == _MEAN else value
 
@@ -377,12 +382,15 @@ cdef class Accumulators:
 
     cdef int put(self, Py_ssize_t cell, accumulator) except -1:
         cdef object value = accumulator
-        cdef int64_t counted = 0
+        cdef int64_t counted = 1
         cdef int given = _OBJECTS
         if self.kind == _COUNT:
             self.counts[cell] = accumulator
             return 0
-        if self.kind == _MEAN and accumulator is not None:
+        if accumulator is None and self.kind != _OTHER:
+            self.counts[cell], self.objects[cell] = 0, None
+            return 0
+        if self.kind == _MEAN:
             counted, value = accumulator
         if self.kind != _OTHER:
             if type(value) is float:
@@ -415,16 +423,25 @@ cdef class Accumulators:
         return 0
 
     cdef object arrays(self, const int64_t[::1] cells):
-        """The accumulators of these cells in one array, those of a mean in two; None where they are objects."""
+        """The accumulators of these cells in one array, those of a mean in two, and a byte for each, 0 where it is None;
+        or None for these bytes, where none is; None alone where they are objects.
+        """
         cdef Py_ssize_t at, count = cells.shape[0]
         cdef array.array counts = array.clone(_INT64S, count, False)
         cdef array.array made = array.clone(_DOUBLES if self.made_of == _FLOATS else _INT64S, count, False)
+        cdef bytearray have_one = bytearray(count)
+        cdef uint8_t[::1] has_one = have_one
         if self.kind != _COUNT and self.made_of == _OBJECTS:
             return None
         for at in range(count):
             counts.data.as_longlongs[at] = self.counts[cells[at]]
             made.data.as_longlongs[at] = self.numbers[cells[at]].integer  # or the bits of the float
-        return [counts] if self.kind == _COUNT else [counts, made] if self.kind == _MEAN else [made]
+            has_one[at] = self.counts[cells[at]] != 0
+        return self.in_arrays(counts, made, have_one)
+
+    cdef tuple in_arrays(self, counts, made, bytearray have_one):
+        arrays = [counts] if self.kind == _COUNT else [counts, made] if self.kind == _MEAN else [made]
+        return arrays, have_one if 0 in have_one else None
 
 
 cdef list _arrays_of(tuple columns, cells):
@@ -457,10 +474,10 @@ cdef int _put_accumulator(tuple columns, bint several, Py_ssize_t cell, accumula
     return 0
 
 
-cdef int _fold_each(tuple columns, cells, begins, list values, counts=None) except -1:
+cdef int _fold_each(tuple columns, cells, begins, list values) except -1:
     cdef Accumulators column
-    for at, column in enumerate(columns):
-        column.fold(cells, begins, values[at], None if counts is None else counts[at])
+    for column, each in zip(columns, values):
+        column.fold(cells, begins, each)
     return 0
 
 
@@ -1324,12 +1341,12 @@ cdef class Windows:
         self.notes.append(note)
         return cell
 
-    def add(self, codes, list keys not None, list values not None, counts, list stops not None, payloads, note_of):
+    def add(self, codes, list keys not None, list values not None, list stops not None, payloads, note_of):
         """Add items in order. Then `keep` or `take_back` is called.
 
         Args:
             codes: of each item the number of its key among `keys`, identities, each of them once.
-            values, counts: for each aggregate, see `Accumulators.fold`; no counts at all are None.
+            values: for each aggregate, see `Accumulators.fold`.
             stops: where the items of each end stop, one end after the other; the first is that of the open windows.
             payloads: of which `note_of` makes the note of a key that is no identity of itself.
 
@@ -1366,7 +1383,7 @@ cdef class Windows:
                     at += 1
                 first = len(self.keys)
                 starts.append(first)
-            _fold_each(self.columns, each_cell, begins, values, counts)
+            _fold_each(self.columns, each_cell, begins, values)
         except BaseException:
             self.take_back()
             raise

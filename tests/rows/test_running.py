@@ -26,7 +26,7 @@ from drift.columns import rows as rows_module
 from drift.columns.groups import values_by_key
 from drift.columns.rows import Frame
 from drift.engines.simulated.simulation import Simulation
-from drift.flow.accumulators import Aggregate
+from drift.flow.accumulators import Aggregate, _LeavesOutNone
 from drift.flow.fields import function_of
 from drift.flow.running import RunningStep
 from drift.flow.windows import NumberedStep
@@ -366,6 +366,7 @@ sizes = st.sampled_from([(1, 1), (2, 2), (3, 3), (7, 7), (2, 1), (3, 2), (7, 3),
 
 
 @given(tame | rows_of, st.sampled_from(KEYS), names_in_columns, sizes, st.integers(1, 20))
+@example([{"zone": "a", "day": 0, "n": 0, "fare": fare} for fare in (None, 1.0, None)], ("zone",), ["least"], (2, 1), 9)
 def test_windows_by_number_of_rows_are_those_of_dicts(
     rows: Rows, key: tuple[str, ...], names: list[str], size: tuple[int, int], batch_items: int
 ) -> None:
@@ -400,7 +401,7 @@ def test_tame_rows_are_counted_into_windows_in_columns(rows: Rows, size: int) ->
     for some in (rows, rows):
         batch = step.in_columns(Frame(pl.DataFrame(some, schema=SCHEMA)))
         assert batch is not None
-        codes, keys, values, _ = batch
+        codes, keys, values = batch
         *ended, are_arrays = table.add(codes, keys, values, True)
         table.keep()
         made = step.windows_in_columns(codes, keys, *ended)
@@ -437,8 +438,8 @@ def test_values_are_added_in_order(drawn: list[tuple[int, float]]) -> None:
     totals: dict[int, float] = {}
     expected = [totals.__setitem__(key, totals.get(key, 0.5) + value) or totals[key] for key, value in drawn]
     assert kernel is not None
-    (made,), have_one, last = kernel.Accumulators("sum").running(codes, values, None, [0.5] * 64)
-    assert made.tolist() == expected and last == [totals.get(key, 0.5) for key in range(64)] and 0 not in have_one
+    ((made,), have_one), last = kernel.Accumulators("sum").running(codes, values, None, [0.5] * 64)
+    assert made.tolist() == expected and last == [totals.get(key, 0.5) for key in range(64)] and have_one is None
 
 
 TEXTS = st.text("ab\0é", max_size=4) | st.text("ab", max_size=3).map("aaaaaaaaé{}".format)  # up to 13 bytes
@@ -465,11 +466,28 @@ def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, .
     parts = [AGGREGATES[name]() for name in list(AGGREGATES)[:7]]
     batch = values_by_key(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, parts)
     assert batch is not None
-    codes, keys, values, _ = batch
+    codes, keys, values = batch
     of_rows = [tuple(row[name] for name in key) for row in rows]
     assert codes.tolist() == [list(dict.fromkeys(of_rows)).index(each) for each in of_rows]
     assert len(keys) == len(set(of_rows))
-    assert [type(each) for each in values] == [type(None), *[np.ndarray] * 6]
+    assert [type(each) for each, *_ in values] == [type(None), *[np.ndarray] * 6]
+
+
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
+@pytest.mark.parametrize("over", ["tumbling", "sliding", "session", "count"])
+@pytest.mark.parametrize("as_table", [True, False])
+def test_nulls_leave_windows_in_arrays(over: str, as_table: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"zone": "ab"[at % 2], "day": at // 4 * 3, "n": None if at % 3 else at, "fare": None if at % 20 > 5 else at / 7}
+        for at in range(60)
+    ]
+    graph = graph_of(("zone",), ["total", "whole", "mean", "of whole", "least", "n", "count"], over, "day")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    for name in ("start", "more"):  # of single values
+        monkeypatch.setattr(_LeavesOutNone, name, None)
+    for batch_items in (1, 4, 60):
+        found = drift.run(graph, {"rows": table(rows) if as_table else rows}, batch_items=batch_items).finish()
+        assert found.digest == expected
 
 
 @pytest.mark.parametrize("over", [None, "tumbling", "session", "count"])

@@ -171,9 +171,9 @@ def test_sums_that_became_objects_in_a_batch_that_is_taken_back_are_what_they_we
         for number in (7, 2**70):
             codes, keys = kernel.codes_of(["a"])
             if isinstance(table, kernel.Windows):
-                table.add(codes, keys, [[number]], None, [1], ["a"], str)
+                table.add(codes, keys, [([number], None, None)], [1], ["a"], str)
             else:
-                table.add(codes, keys, [[number]], False)
+                table.add(codes, keys, [([number], None, None)], False)
             (table.keep if number == 7 else table.take_back)()
         found = table.of(array("q", [0]))[2] if isinstance(table, kernel.Windows) else table.entries()["a"][2:]
         assert list(found) == [7]
