@@ -4,7 +4,7 @@ Invariant: two fingerprints with different `structure` or `code` give at least o
 what cannot be compared; equal ones give none that does.
 
 Why: every field that is hashed is compared here; what remains are ranks, and edges inside a step. Steps are matched
-first by name and content, then by content (renamed), then by name (changed); the rest was added or removed.
+first by content, those with the same neighbours (renamed or not), then by name (changed); the rest came or went.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from typing import Any, Literal
 
 from drift.records.fingerprint import Fingerprint
@@ -52,7 +53,7 @@ def compare(old: Fingerprint, new: Fingerprint, *, states_by_name: bool = False)
         states_by_name: match steps with state by their names alone, and none by its position.
     """
     steps_old, steps_new = steps_of(old), steps_of(new)
-    pairs = matched(steps_old, steps_new, states_by_name=states_by_name)
+    pairs = matched(old, new, states_by_name=states_by_name)
     changes: list[Change] = []
     if old["format"] != new["format"]:
         text = f"functions cannot be compared: their hashes are of form {old['format']}, and now of {new['format']}"
@@ -91,24 +92,33 @@ def _content(step: _Step) -> bytes:
     return canonical([(each["kind"], each["parameters"]) for each in step]) + canonical(functions)
 
 
-def matched(old: dict[str, _Step], new: dict[str, _Step], *, states_by_name: bool = False) -> dict[str, str]:
-    """Names of the steps of the first graph -> names in the second; see `compare`."""
+def matched(before: Fingerprint, after: Fingerprint, *, states_by_name: bool = False) -> dict[str, str]:
+    """Names of the steps of the first graph -> names in the second; see `compare`.
+
+    Of steps that do the same those are one that are between the same steps: metas show where an item has passed, and
+    the name of a step that got none hangs on the steps that are declared before it.
+    """
+    old, new = steps_of(before), steps_of(after)
 
     def is_named(step: _Step) -> bool:
         return _is_named(step) or (states_by_name and (has_state(step) or any("asked" in each for each in step)))
 
-    pairs = {name: name for name in old if name in new and _content(old[name]) == _content(new[name])}
-    left = {name: _content(step) for name, step in new.items() if name not in pairs.values()}
-    for name, step in old.items():
-        if name not in pairs and not is_named(step):
-            same = next((other for other, content in left.items() if content == _content(step)), None)
-            if same is not None and not is_named(new[same]):
-                pairs[name] = same
-                del left[same]
+    contents = [{name: _content(step) for name, step in steps.items()} for steps in (old, new)]
+    pairs = {
+        name: name for name in old
+        if name in new and contents[0][name] == contents[1][name] and (is_named(old[name]) or has_state(old[name]))
+    }  # fmt: skip
+    alike: dict[bytes, tuple[list[str], list[str]]] = {}
+    for side, (steps, content) in enumerate(zip((old, new), contents)):
+        for name in steps:
+            if not is_named(steps[name]) and name not in (pairs, pairs.values())[side]:
+                alike.setdefault(content[name], ([], []))[side].append(name)
+    _pair_by_neighbours(pairs, list(alike.values()), step_edges(before), step_edges(after))
+    left = [name for name in new if name not in pairs.values()]
     for name in old:
         if name not in pairs and name in left and _kinds(old[name]) == _kinds(new[name]):
             pairs[name] = name
-            del left[name]
+            left.remove(name)
     if states_by_name:
         return pairs
     # Unmatched steps in the same position, one for one: a lambda, or a function that was renamed.
@@ -117,6 +127,51 @@ def matched(old: dict[str, _Step], new: dict[str, _Step], *, states_by_name: boo
     if len(rest) == len(others) and all(_kinds(old[a]) == _kinds(new[b]) for a, b in zip(rest, others)):
         pairs |= dict(zip(rest, others))
     return pairs
+
+
+def _pair_by_neighbours(
+    pairs: dict[str, str],
+    alike: list[tuple[list[str], list[str]]],
+    edges_old: Iterable[tuple[str, str, bool]],
+    edges_new: Iterable[tuple[str, str, bool]],
+) -> None:
+    """Add pairs of steps that do the same: those with the most neighbours that are pairs, else of one name, else the
+    first.
+
+    Args:
+        alike: steps that do the same, of both graphs.
+    """
+    around: dict[str, list[tuple[str, bool, bool]]] = {}
+    for origin, target, back in edges_old:
+        around.setdefault(origin, []).append((target, False, back))
+        around.setdefault(target, []).append((origin, True, back))
+    now = set(edges_new)
+
+    def common(one: str, other: str) -> int:
+        found = 0
+        for neighbour, is_origin, back in around.get(one, ()):
+            paired = pairs.get(neighbour)
+            found += (paired, other, back) in now if is_origin else (other, paired, back) in now
+        return found
+
+    while alike := [group for group in alike if all(group)]:
+        certain: list[tuple[str, str]] = []
+        guesses: list[tuple[int, bool, str, str]] = []
+        for olds, news in alike:
+            counts = {(one, other): common(one, other) for one in olds for other in news}
+            for one in olds:
+                most = max(counts[one, other] for other in news)
+                best = [other for other in news if counts[one, other] == most]
+                rivals = [each for each in olds if counts[each, best[0]] >= most]
+                if len(best) == len(rivals) == 1:
+                    certain.append((one, best[0]))
+                guesses.append((most, one in best, one, one if one in best else best[0]))
+        for one, other in certain or [max(guesses, key=itemgetter(0, 1))[2:]]:
+            pairs[one] = other
+            for olds, news in alike:
+                if one in olds and other in news:
+                    olds.remove(one)
+                    news.remove(other)
 
 
 def _is_named(step: _Step) -> bool:
@@ -211,11 +266,14 @@ def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> I
 
 def _schema_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
     """What rows a source has: only graphs that an earlier version described do not say it."""
-    if "schema" not in old or "schema" not in new or old["schema"] == new["schema"]:
+    if "schema" not in old or "schema" not in new:
         return
     then, now = old["schema"] or {}, new["schema"] or {}
+    if list(then.items()) == list(now.items()):
+        return
     other = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     fields = ", ".join(f"{name} {then.get(name, 'not there')} -> {now.get(name, 'not there')}" for name in other)
+    fields = fields or f"{', '.join(then)} -> {', '.join(now)}, in another order, which functions and sinks see"
     yield Change("value", step, f"the schema of source {step!r}: {fields}", True, old["where"], new["where"])
 
 

@@ -251,7 +251,7 @@ class _Changed:
             **{self._names.get(name, name): form for name, form in checkpoint.steps.items()},
         }
         self._old = steps_of(self._then)
-        self._pairs = matched(self._old, self._new, states_by_name=True)
+        self._pairs = matched(self._then, graph, states_by_name=True)
         self._before = {new: old for old, new in self._pairs.items()}
         self._edges_old, self._edges_new = step_edges(self._then), step_edges(graph)
 
@@ -505,7 +505,7 @@ def _instead(step: Sequence[dict[str, Any]]) -> str:
 def _others(then: Fingerprint, now: Fingerprint) -> dict[str, str]:
     """By the steps of a graph of the same structure: why they cannot go on with their states."""
     before, after = steps_of(then), steps_of(now)
-    found = {other: _refused_states(before[one], after[other]) for one, other in matched(before, after).items()}
+    found = {other: _refused_states(before[one], after[other]) for one, other in matched(then, now).items()}
     return {name: text for name, text in found.items() if text}
 
 

@@ -194,6 +194,23 @@ def both_in_order(dataflow: Dataflow, number: int, total: int) -> tuple[int, int
     return (number, total) if dataflow.ranks.get("double", 0) < dataflow.ranks["sums"] else (total, number)
 
 
+def test_of_steps_that_do_the_same_those_stay_that_are_between_the_same_steps(tmp_path: Path) -> None:
+    """The names of steps that got none are numbered as they are declared: of then, `map double` is now another one."""
+
+    def doubled(_: Any, sums: Any) -> None:
+        sums.map(double).filter(is_even).sink("doubled")
+
+    def twice(_: Any, numbers: Any) -> None:
+        both = numbers.map(double).filter(is_even)
+        both.scan(other_key, 0, add, name="more").map(double).map(double).filter(is_even).sink("grown")
+
+    whole = items_of(drift.run(graph_of(after=doubled), {"numbers": ROWS}))
+    first = stopped(tmp_path, graph_of(after=doubled))
+    rest = items_of(resumed(tmp_path, graph_of(before=twice, after=doubled), changed_graph="accept"))
+    assert first["doubled"] + rest["doubled"] == whole["doubled"]
+    assert first[SINK] + rest[SINK] == whole[SINK]
+
+
 def test_windows_that_are_open_at_the_change_close_as_they_would_have(tmp_path: Path) -> None:
     whole = items_of(drift.run(graph_of(), {"numbers": ROWS}))
     first = stopped(tmp_path, graph_of())
@@ -330,9 +347,10 @@ def test_a_source_keeps_its_time_and_its_tie_by_which_items_around_a_checkpoint_
     [
         ({"at": int, "n": float}, "n Int64 -> Float64"),
         ({"at": int, "n": int, "more": str}, "more not there -> String"),
+        ({"n": int, "at": int}, "at, n -> n, at, in another order"),
         (None, "at Int64 -> not there, n Int64 -> not there"),
     ],
-    ids=["type", "column", "none"],
+    ids=["type", "column", "order", "none"],
 )
 def test_another_schema_of_a_source_is_to_be_accepted(tmp_path: Path, schema: Any, said: str) -> None:
     def summed(schema: Any) -> drift.Graph:
