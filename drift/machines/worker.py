@@ -567,7 +567,7 @@ class Worker:
                 end = columns.metas.count_below(below)
                 self._pending[name].add(columns.slice(end, len(columns.metas)))
                 columns = columns.slice(0, end)
-            if waits and name in self._bounded:
+            if waits and name in self._bounded:  # else pairs are logged, which is not what it goes back by
                 columns = without_pairs(columns, final=True)
             self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)
         self._send(ports, waiting, sends)

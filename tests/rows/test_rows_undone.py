@@ -22,11 +22,12 @@ from drift.machines.checkpoints import DELETED
 from drift.machines.keyed import KeyedStage
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
+from drift.machines.worker import BARRIER, Part, Worker
 from drift.testing.check import Case, check
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, global_time_of, pack_time, varint
 from drift_graph.metas import Metas
 
 SCHEMA = {"zone": str, "code": int, "at": int, "n": int, "fare": float}
@@ -401,3 +402,37 @@ def test_windows_that_were_handed_back_within_a_moment_are_there_again_after_goi
             going.go_back(place, anew=False)
         going.go_to(END_OF_TIME, END_OF_TIME)
         assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
+
+
+def rows_at(times: Sequence[int], diffs: list[int] | None = None) -> Part:
+    """Rows of one key, as a part for the program of their source."""
+    rows = pl.DataFrame({"zone": ["a"] * len(times), "n": [10 * at for at in times], "at": times})
+    return "rows", Columns(Metas(global_time(at, 0, at, 0) for at in times), Frame(rows), diffs)
+
+
+@pytest.mark.parametrize("kind", ["running", "rolling", drift.windows.tumbling(5), drift.windows.session(3)])
+def test_rows_that_were_taken_back_before_their_turn_are_not_there_after_going_back(kind: Any) -> None:
+    graph = drift.Graph("taken back")
+    source = graph.source("rows", schema={"zone": str, "n": int, "at": int}, time=drift.EventTime("at"))
+    keyed, total = source.key_by("zone"), drift.agg.sum("n")
+    if isinstance(kind, str):
+        made = keyed.rolling(3, total=total) if kind == "rolling" else keyed.running(total=total)
+    else:
+        made = keyed.window(kind).rows(total=total)
+    made.sink("out")
+    plan = Plan(graph.build())
+    worker = Worker(plan, rewinds=True, knows_flight=True)
+
+    def totals(*parts: Part, below: int) -> list[int]:
+        worker.settle(pack_time(1), frontiers=[pack_time(below)] * plan.levels.count)
+        sent = worker.turn(parts).get(BARRIER, ())
+        assert all(columns.diffs is None for _, columns in sent)
+        return [row["total"] for _, columns in sent for row in columns.payloads]
+
+    totals(rows_at([1, 2, 4]), below=1)
+    totals(rows_at([2, 3, 3], [-1, 1, -1]), rows_at([2]), below=1)
+    first = [*totals(below=3), *totals(below=30)]
+    worker.rewind(pack_time(2))
+    again = [*totals(rows_at([2, 4]), below=3), *totals(below=30)]
+    expected = {"running": ([10, 30, 70], [30, 70]), "rolling": ([10, 30, 60], [30, 60])}
+    assert (first, again) == expected.get(kind, ([70], [70]))
