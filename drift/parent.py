@@ -32,10 +32,6 @@ class Input(Protocol):
         """Fill the buffer, as far as there are bytes; 0 at the end."""
 
 
-def end_at_once() -> None:
-    os._exit(0)
-
-
 class Parent:
     """Messages from the process that started this one, in order, and to it.
 
@@ -50,7 +46,7 @@ class Parent:
     def __init__(
         self,
         number: int,
-        at_end: Callable[[], None] | None = end_at_once,
+        at_end: Callable[[], None] | None = lambda: os._exit(0),
         *,
         urgent: Callable[[bytearray], bool] = lambda _: False,
         waiting_bytes_max: float = math.inf,

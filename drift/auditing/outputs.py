@@ -11,10 +11,9 @@ of a meta is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -42,29 +41,8 @@ class OutputRow(NamedTuple):
     data: bytes
 
 
-@dataclass
 class OutputRows:
-    """Consecutive items of an output."""
-
-    position: int
-    metas: list[bytes]
-    sinks: Sequence[str]
-    data: list[bytes]
-
-    def __len__(self) -> int:
-        return len(self.metas)
-
-    def row(self, index: int) -> OutputRow:
-        return OutputRow(self.metas[index], self.sinks[index], self.position + index, self.data[index])
-
-    def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
-        """The number of items of each sink in a range."""
-        for sink, rows in groupby(self.sinks[start:end]):
-            yield sink, sum(1 for _ in rows)
-
-
-class RecordedRows(OutputRows):
-    """Recorded rows as columns; lists are made of them on access."""
+    """Consecutive items of an output, in columns; lists are made of them on access."""
 
     def __init__(self, position: int, batch: pa.RecordBatch) -> None:
         self.position = position
@@ -74,21 +52,25 @@ class RecordedRows(OutputRows):
         return len(self.batch)
 
     @cached_property
-    def metas(self) -> list[bytes]:  # type: ignore[override]
+    def metas(self) -> list[bytes]:
         metas: list[bytes] = metas_of(self.batch).to_pylist()
         return metas
 
     @cached_property
-    def data(self) -> list[bytes]:  # type: ignore[override]
+    def data(self) -> list[bytes]:
         payloads: list[bytes] = self.batch.column("payload").to_pylist()
         return payloads
 
     @cached_property
-    def sinks(self) -> list[str]:  # type: ignore[override]
+    def sinks(self) -> list[str]:
         names: list[str] = self.batch.column("sink").to_pylist()
         return names
 
+    def row(self, index: int) -> OutputRow:
+        return OutputRow(self.metas[index], self.sinks[index], self.position + index, self.data[index])
+
     def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
+        """The number of items of each sink in a range."""
         column = self.batch.column("sink").slice(start, end - start)
         counts = np.bincount(column.indices).tolist()
         return ((sink, count) for sink, count in zip(column.dictionary.to_pylist(), counts) if count)
@@ -156,7 +138,7 @@ class Difference:
 def rows_of_record(record: Record) -> Iterator[OutputRows]:
     position = 0
     for batch in record.output_rows():
-        yield RecordedRows(position, batch)
+        yield OutputRows(position, batch)
         position += len(batch)
 
 
@@ -172,7 +154,7 @@ class _Reader:
 
     def __init__(self, batches: Iterable[OutputRows]) -> None:
         self._batches = iter(batches)
-        self.rows: OutputRows = OutputRows(0, [], [], [])
+        self.rows: OutputRows  # once there are some
         self.at = self._size = 0
 
     @property
@@ -264,13 +246,13 @@ class _Walking:
 
 
 def _equal(old: _Reader, new: _Reader, count: int) -> bool:
-    if count > _LISTED_MAX and isinstance(old.rows, RecordedRows) and isinstance(new.rows, RecordedRows):
+    if count > _LISTED_MAX:
         return same_rows(old.rows.batch.slice(old.at, count), new.rows.batch.slice(new.at, count))
     one, other = slice(old.at, old.at + count), slice(new.at, new.at + count)
     return (
         old.rows.data[one] == new.rows.data[other]
         and old.rows.metas[one] == new.rows.metas[other]
-        and list(old.rows.sinks[one]) == list(new.rows.sinks[other])
+        and old.rows.sinks[one] == new.rows.sinks[other]
     )
 
 

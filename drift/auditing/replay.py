@@ -156,12 +156,9 @@ def answers_of(record: Record, *, may_ask: bool = False) -> AnswersOfRun:
     """The recorded answers of calls; an item without one is asked about, or ends the run: where a record that was cut
     off ends, as it does.
     """
-    missing = None if may_ask else missing_answer if record.manifest.complete else _record_ends
+    ends = missing_answer if record.manifest.complete else lambda *_: RecordEnds("the record ends here")
+    missing = None if may_ask else ends
     return AnswersOfRun(AnswersOfRecord(record), missing)
-
-
-def _record_ends(step: str, question: object) -> Exception:
-    return RecordEnds("the record ends here")
 
 
 def end_of(manifest: Manifest) -> Exception | None:

@@ -127,10 +127,6 @@ class Feed:
         self.intake.error = error
 
     @property
-    def batch_items(self) -> int:
-        return self.intake.policy.items
-
-    @property
     def finished(self) -> bool:
         """Whether all sources have ended."""
         return self.intake.finished

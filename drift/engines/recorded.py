@@ -84,7 +84,7 @@ class RecordedFeed(Feed):
             before = self.intake.machines[rank].heartbeat
             start = 0
             while start < count or not count:
-                end = min(start + self.batch_items, count)
+                end = min(start + self.intake.policy.items, count)
                 if end - start == count:
                     yield batch
                     break

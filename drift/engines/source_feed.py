@@ -330,7 +330,7 @@ class SourceFeed(Feed):
         for rank in self.intake.readable():
             machine = self.intake.machines[rank]
             if self._halts(rank):
-                while not machine.finished and (batch := self._read(rank, self.batch_items)) is not None:
+                while not machine.finished and (batch := self._read(rank, self.intake.policy.items)) is not None:
                     self._announce(batch)
                     fed.append(batch)
         return fed

@@ -132,7 +132,7 @@ class _Walk:
         known = _global_name(value)
         if known is not None:
             return {"hash": value_hash(known), "shown": known, "type": kind}
-        shown = safe_text(functools.partial(_shown_safely, name), value, _SHOWN_CHARACTERS_MAX)
+        shown = safe_text(lambda it: shown_safely(brief(it, _READ_CHARACTERS_MAX), name), value, _SHOWN_CHARACTERS_MAX)
         try:
             return {"hash": xxhash.xxh3_128_hexdigest(canonical(value)), "shown": shown, "type": kind}
         except NoCanonicalForm:
@@ -228,11 +228,6 @@ def _is_walked(value: Any) -> bool:
     if not callable(value):
         return False
     return hasattr(type(value).__call__, "__code__") or hasattr(value, "__wrapped__")
-
-
-def _shown_safely(name: str, value: Any) -> str:
-    """The text of a value; a secret at the end of a long one is hidden before that is cut."""
-    return shown_safely(brief(value, _READ_CHARACTERS_MAX), name)
 
 
 def _numbered(word: str, values: Any) -> list[tuple[str, Any]]:

@@ -68,7 +68,7 @@ def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_outpu
     paths |= {"the late output": late_output}
     writer: dict[Path, str] = {}
     for what, path in paths.items():
-        if path is None or "://" in path or _is_special(Path(path)):
+        if path is None or "://" in path or found_at(Path(path)) == "other":
             continue
         file = Path(path).resolve()
         if (other := writer.setdefault(file, what)) != what:
@@ -76,11 +76,6 @@ def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_outpu
         for name, source in sources.items():
             if isinstance(source, OwnSource) and source.reads(file):
                 raise SettingsError(f"{what} would write to {path}, which source {name!r} reads; give it another path")
-
-
-def _is_special(path: Path) -> bool:
-    """Whether it is a device or a pipe, which any number may write to."""
-    return found_at(path) == "other"
 
 
 def check_complete(complete: bool, state: Any, engine: EngineKind) -> None:

@@ -115,7 +115,7 @@ class ParquetSink(GatheringSink):
         self._waiting = {}
         try:
             self._parts.open()
-            parts, waiting = self._files(_PART), self._files(_WAITING)
+            parts, waiting = self._parts.files(_PART), self._parts.files(_WAITING)
             if resume == "error":
                 refuse_existing(self._path, parts + waiting)
             if resume == "replace":
@@ -150,7 +150,7 @@ class ParquetSink(GatheringSink):
             return Found(1, first)  # the name of the last file is where the position is from
         count, least = 0, list[int]()
         try:
-            for name in [*self._files(_PART), *self._waiting]:
+            for name in [*self._parts.files(_PART), *self._waiting]:
                 start, end = _range_in(name)
                 if start >= first:
                     file = pq.read_metadata(self._parts.read(name))
@@ -189,7 +189,7 @@ class ParquetSink(GatheringSink):
 
     def sum_of_rows(self, above: int, last: int) -> tuple[int, int]:
         """The number of the rows in parts, and the sum of the hashes of their files."""
-        parts = [name for name in self._written or self._files(_PART) if above < _range_in(name)[1] <= last]
+        parts = [name for name in self._written or self._parts.files(_PART) if above < _range_in(name)[1] <= last]
         hashes = (f"{name} {self._hash(name)}".encode() for name in parts)
         return sum(map(self._rows_of, parts)), sum(map(xxhash.xxh3_64_intdigest, hashes))
 
@@ -207,7 +207,7 @@ class ParquetSink(GatheringSink):
 
     def find_end(self) -> Last | None:
         """Raises SinkError: a file of a part is gone; or another run has written some, where it can."""
-        there = set(self._files(_PART))
+        there = set(self._parts.files(_PART))
         others = there - self._written.keys()
         if others and not self._parts.locks:
             raise SinkError(f"another run has written {min(others)} in {self._path}; give each its own folder")
@@ -235,7 +235,7 @@ class ParquetSink(GatheringSink):
             try:
                 found_again = super().compare(committed)
             except SinkError:
-                for name in self._files(_PART):  # is it one that cannot be read?
+                for name in self._parts.files(_PART):  # is it one that cannot be read?
                     pq.ParquetFile(self._parts.read(name), page_checksum_verification=True).read()
                 if wrong := self._not_as_said(committed["rows"][0]):
                     more = f" and {len(wrong) - _NAMED_MAX:,} more" if len(wrong) > _NAMED_MAX else ""
@@ -247,7 +247,7 @@ class ParquetSink(GatheringSink):
                         raise self._changed(f"{name} has another hash")
                     continue
                 first, end = _range_in(name)
-                parts = [each for each in self._files(_PART) if _holds(each, first, end)]
+                parts = [each for each in self._parts.files(_PART) if _holds(each, first, end)]
                 if not parts or not _WAITING.fullmatch(name):
                     raise self._changed(f"{name} is gone")
                 found = 0
@@ -262,7 +262,7 @@ class ParquetSink(GatheringSink):
 
     def _not_as_said(self, end: int) -> list[str]:
         """The parts that are not what those behind them say; the last one, up to a position, if all others are."""
-        parts, proofs, wrong = _by_part(self._files(_PART)), dict[str, str](), dict[str, None]()
+        parts, proofs, wrong = _by_part(self._parts.files(_PART)), dict[str, str](), dict[str, None]()
         said = {part: {self._said_in(name) for name in files} - {""} for part, files in parts.items()}
         named = {proof.partition(" ")[0] for proof in chain.from_iterable(said.values())}
         before = ""
@@ -365,9 +365,6 @@ class ParquetSink(GatheringSink):
             table = joined_tables([self._schema.empty_table(), table], self._path, written=True)
         self._schema = table.schema.remove_metadata()
         return table
-
-    def _files(self, pattern: re.Pattern[str]) -> list[str]:
-        return self._parts.files(pattern)
 
     def _rows_of(self, name: str) -> int:
         import pyarrow.parquet as pq

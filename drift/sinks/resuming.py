@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from drift.guarantees import SinkGuarantee
 from drift.places import is_url
-from drift.sinks.rows import RowMaker
 from drift.urls import path_text, without_secrets
 from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.metas import Metas
@@ -153,7 +152,6 @@ class ResumingSink:
     Args:
         target: what is written to, for errors.
         resume: what to do if runs have written before; a run that resumes from a checkpoint always continues.
-        rows: makes rows of items, if they are written as rows.
 
     Attributes:
         calls_again: whether the client calls `append` again by itself where an answer is lost, so that what was to be
@@ -165,10 +163,9 @@ class ResumingSink:
     _how_to_bring_back: ClassVar = ""
     _compared_by: ClassVar = ""  # where it is not all of each row
 
-    def __init__(self, target: str, resume: str, rows: RowMaker | None = None) -> None:
+    def __init__(self, target: str, resume: str) -> None:
         self._target = target
         self._resume = resume
-        self._rows_of_items = rows
         self._checkpoint: tuple[int, Any] | None = None
         self._last: Last | None = None
         self._resuming: Sequence[Resuming] = ()
@@ -260,8 +257,6 @@ class ResumingSink:
         """Set what else `commit` had returned as of the checkpoint that the run resumes from."""
         summed = committed.get("rows")
         self._summed = None if summed is None else (summed[0], summed[1], int(summed[2]))
-        if self._rows_of_items is not None and committed.get("columns") is not None:
-            self._rows_of_items.names = committed["columns"]
 
     def committed_position(self) -> int | None:
         """Of the last item that is stored; None before the first."""
@@ -279,7 +274,6 @@ class ResumingSink:
             self._summed = found and (end, rows + found[0], total + found[1])
         return {
             **as_committed([self._last]),
-            "columns": None if self._rows_of_items is None else self._rows_of_items.names,
             "rows": None if self._summed is None else [*self._summed[:2], str(self._summed[2])],
         }
 

@@ -47,8 +47,8 @@ class TableSink(ResumingSink):
     def __init__(
         self, target: str, table: str, columns: Sequence[str] | None, statement: str | None, resume: str, diverts: bool
     ) -> None:
+        super().__init__(target, resume)
         self._rows = RowMaker(target, columns)
-        super().__init__(target, resume, self._rows)
         self._table = table
         self._in_sql = quoted(table)
         self._statement = statement
@@ -231,6 +231,13 @@ class TableSink(ResumingSink):
         if refused.fields is not None:
             return list(refused.value)
         return field_names(self._names_of_columns()) if self._exists() else None
+
+    def commit(self) -> dict[str, Any]:
+        return {**super().commit(), "columns": self._rows.names}
+
+    def restore(self, committed: dict[str, Any]) -> None:
+        super().restore(committed)
+        self._rows.names = committed.get("columns") or self._rows.names
 
     def find_end(self) -> Last | None:
         self._check_target()

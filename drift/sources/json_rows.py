@@ -67,7 +67,8 @@ class RowValues(Texts):
             return None
         try:
             data = b"\n".join(texts)
-            values = list(map(self._decoder_for(data).decode, texts))
+            decoder = self._careful if self._has_floats and may_have_large_integers(data) else self._decoder
+            values = list(map(decoder.decode, texts))
         except (*NO_JSON, TypeError):
             return None
         return self._frame(values, data)
@@ -75,9 +76,6 @@ class RowValues(Texts):
     def gathered(self, values: list[dict[str, Any]]) -> Frame:
         columns = [column_of(name, kind, [row[name] for row in values]) for name, kind in self._fields]
         return Frame(pl.DataFrame(columns))
-
-    def _decoder_for(self, data: bytes) -> msgspec.json.Decoder[Any]:
-        return self._careful if self._has_floats and may_have_large_integers(data) else self._decoder
 
     def _frame(self, values: Sequence[Any], data: bytes) -> Frame | None:
         if not has_keys(data, len(values) * len(self._fields)) and may_repeat_keys([data], values):

@@ -167,7 +167,6 @@ class Stream:
     def _started(self, commits: list[Commit], **trigger: Any) -> Any:
         if commits:
             self._check_graph(commits)
-            self._check(commits[-1])
             if commits[-1].number >= 0 and not self._store(self._spark).knows_query():
                 raise SettingsError(
                     f"Spark's own checkpoint of the stream in {self._folder}, its folder 'query', is missing, so Spark "
@@ -342,7 +341,6 @@ class Stream:
 
     def _take(self, arrived: Any, number: int, before: Commit) -> None:
         """Determine the new minimal time from the arrived rows, and compute everything below it."""
-        self._check(before)
         if before.since:
             arrived = arrived.where(_not_below(before.since))
         arrived = self._judged(arrived, before.heartbeats)
@@ -501,13 +499,6 @@ class Stream:
                 f"functions of the stream in {self._folder} have changed since it ran: {changes}. Its states and its "
                 f"output come from the old functions, so no run over all input would have the same output; start a new "
                 f"stream, with another checkpoint, or, if a function was only corrected, pass changed_code='accept'"
-            )
-
-    def _check(self, before: Commit) -> None:
-        if before.structure != self._structure:
-            raise SettingsError(
-                f"the checkpoint {self._folder} is of another graph, or of other time policies, and this graph cannot "
-                f"use its states; start a new stream, with another checkpoint"
             )
 
     def _partitions(self, before: Commit) -> int:

@@ -337,19 +337,20 @@ def begin_elsewhere(
         store.close()
 
 
-def _told(of: Callable[[object], str], sinks: Mapping[str, Sink]) -> dict[str, str]:
-    return {name: of(sink) for name, sink in sinks.items() if isinstance(sink, Committing)}
-
-
-def _stored(sink: Sink) -> int | None:
-    """The position of the last item that an open sink has, if it says so."""
-    stored = getattr(sink, "committed_position", None)
-    return None if stored is None else stored()
+def _committed(sinks: Mapping[str, Sink]) -> dict[str, Any]:
+    """What a checkpoint has of the sinks, which commit."""
+    committing = {name: sink for name, sink in sinks.items() if isinstance(sink, Committing)}
+    return {
+        "sinks": {name: sink.commit() for name, sink in committing.items()},
+        "kinds": {name: kind_of(sink) for name, sink in committing.items()},
+        "targets": {name: target_of(sink) for name, sink in committing.items()},
+        "taken_ms": time.time_ns() // 1_000_000,
+    }
 
 
 def _has_behind(sink: Sink, position: int) -> bool:
     """Whether an open sink has items from a position on."""
-    last = _stored(sink)
+    last = getattr(sink, "committed_position", lambda: None)()
     return (last is not None and last >= position) or getattr(sink, "has_more_stored", False)
 
 
@@ -359,7 +360,6 @@ class RunCheckpoints:
     Args:
         dataflow: the graph, as the user wrote it.
         fused: whether the engine fuses loops.
-        now_s: the clock of the process.
         grown: gives, for a segment, what becomes of it; None to begin.
 
     Attributes:
@@ -375,13 +375,11 @@ class RunCheckpoints:
         *,
         fused: bool,
         algorithm: Algorithm,
-        now_s: Callable[[], float] = time.monotonic,
         grown: Callable[[Store], Growth | None] | None = None,
     ) -> None:
         (checkpoints,) = checkpoints.of_segments(1)
         assert isinstance(checkpoints.every_s, (int, float))
         self._checkpoints, self._every_s = checkpoints, checkpoints.every_s
-        self._now_s = now_s
         plan = Plan(dataflow, fused=fused)
         self._dataflow = dataflow
         self._forms = Forms(dataflow, timed_steps(plan), checkpoints.classes)
@@ -513,7 +511,7 @@ class RunCheckpoints:
         """
         checkpoint = self.checkpoint
         self._run = engine, feed, sinks
-        self._taken_s = self._now_s()
+        self._taken_s = time.monotonic()
         if checkpoint is None:
             self._store.clear()
             engine.prepare_checkpoints(None)
@@ -553,7 +551,7 @@ class RunCheckpoints:
         if growth.is_filled:  # before later checkpoints are dropped: a function may fail
             assert fill is not None
             snapshots["filled"] = self._forms.encoded(fill(growth, checkpoint))
-        committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
+        committed = _committed(sinks)
         before: dict[int | None, RestoredStates] = {}
         if checkpoint.number:
             before[None] = self._store.states(checkpoint, self._forms)
@@ -568,11 +566,8 @@ class RunCheckpoints:
             number=checkpoint.number + 1,
             graph=self._graph,
             steps=self._steps,
-            sinks=committed,
-            kinds=_told(kind_of, sinks),
-            targets=_told(target_of, sinks),
+            **committed,
             keys=0,
-            taken_ms=time.time_ns() // 1_000_000,
             converted=growth.converted,
         )
         self._retained_sources.append(checkpoint.sources)
@@ -587,26 +582,21 @@ class RunCheckpoints:
         Raises:
             SinkError: see `begin`.
         """
-        if self._growth is not None and self.checkpoint is not None:
-            for name, sink in sinks.items():
-                is_new = name in self._growth.new_sinks
-                self._check_sink(name, sink, self.checkpoint.output.position, is_new=is_new)
-
-    @staticmethod
-    def _check_sink(name: str, sink: Sink, position: int, *, is_new: bool) -> None:
-        """Raises SinkError: see `begin`."""
-        last = _stored(sink)
-        if is_new and (last is not None or getattr(sink, "has_more_stored", False)):
-            raise SinkError(
-                f"sink {name!r} is new in this graph, and its target has items already, which another run wrote; take "
-                f"another target, or empty it"
-            )
-        if _has_behind(sink, position):
-            raise SinkError(
-                f"sink {name!r} has items from behind the checkpoint, which the graph before wrote, and with another "
-                f"graph items have other positions; resume with the graph as it was, end that run with run.stop() (or "
-                f"SIGTERM), which takes a checkpoint behind all that was written, and then change the graph"
-            )
+        if self._growth is None or self.checkpoint is None:
+            return
+        for name, sink in sinks.items():
+            if name in self._growth.new_sinks and _has_behind(sink, 0):
+                raise SinkError(
+                    f"sink {name!r} is new in this graph, and its target has items already, which another run wrote; "
+                    f"take another target, or empty it"
+                )
+            if _has_behind(sink, self.checkpoint.output.position):
+                raise SinkError(
+                    f"sink {name!r} has items from behind the checkpoint, which the graph before wrote, and with "
+                    f"another graph items have other positions; resume with the graph as it was, end that run with "
+                    f"run.stop() (or SIGTERM), which takes a checkpoint behind all that was written, and then change "
+                    f"the graph"
+                )
 
     def _begin(self, checkpoint: Checkpoint) -> Begin:
         at = StatesAt.of(self._checkpoints, checkpoint)
@@ -627,7 +617,7 @@ class RunCheckpoints:
             return False
         every_items = self._checkpoints.every_items
         by_items = every_items is not None and items_in - self._taken_items >= every_items
-        return by_items or self._now_s() - self._taken_s >= self._every_s
+        return by_items or time.monotonic() - self._taken_s >= self._every_s
 
     def take(self, taken: int = sys.maxsize) -> None:
         """Take a checkpoint; called when the sinks have all released output.
@@ -644,9 +634,9 @@ class RunCheckpoints:
         of_engine = engine.checkpoint()
         if of_engine is None:
             return
-        self._taken_s, self._taken_items = self._now_s(), feed.items_in
+        self._taken_s, self._taken_items = time.monotonic(), feed.items_in
         positions = feed.positions_at(of_engine.at)
-        committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
+        committed = _committed(sinks)
         checkpoint = Checkpoint(
             number=1 if self.checkpoint is None else self.checkpoint.number + 1,
             at=of_engine.at,
@@ -654,14 +644,11 @@ class RunCheckpoints:
             steps=self._steps,
             output=of_engine.output,
             sources=positions,
-            sinks=committed,
-            kinds=_told(kind_of, sinks),
-            targets=_told(target_of, sinks),
+            **committed,
             items_in=feed.items_in,
             tombstones=of_engine.tombstones,
             late_items=feed.late_items_at(of_engine.at),
             keys=sum(len(entries) for snapshot in of_engine.snapshots.values() for entries in snapshot.states.values()),
-            taken_ms=time.time_ns() // 1_000_000,
             released=dict(self.watched.released) if self.watched is not None else {},
             converted={} if self.checkpoint is None else self.checkpoint.converted,
         )

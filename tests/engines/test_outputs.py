@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import drift
 import drift.cli
 from drift.auditing import outputs
 from drift.auditing.diff import diff
-from drift.auditing.outputs import KINDS, OutputRows, RecordedRows, difference, same_rows
+from drift.auditing.outputs import KINDS, OutputRows, difference, same_rows
 from drift.auditing.text import diff_lines
 from drift.records.format import RecordError
 from drift.records.reader import Record
@@ -34,11 +34,20 @@ _item = st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from("ab"), s
 _items = st.lists(_item, unique_by=lambda item: item[:2]).map(sorted)
 
 
-def pieces(items: list[tuple[int, int, str, str]], size: int) -> Iterator[OutputRows]:
+def pieces(
+    items: list[tuple[int, int, str, str]], size: int, sinks: Sequence[str] = ("a", "b")
+) -> Iterator[OutputRows]:
+    """The rows of an output in columns."""
     for at in range(0, len(items), size):
         some = items[at : at + size]
-        metas = [global_time(time, 0, 0, 0) + bytes((number,)) for time, number, _, _ in some]
-        yield OutputRows(at, metas, [sink for _, _, sink, _ in some], [data.encode() for _, _, _, data in some])
+        columns = {
+            "sink": pa.DictionaryArray.from_arrays([sinks.index(sink) for _, _, sink, _ in some], list(sinks)),
+            "time": pa.array([time for time, _, _, _ in some], pa.int64()),
+            "tie": pa.array([global_time(0, 0, 0, 0)[8:] for _ in some], pa.binary()),
+            "path": pa.array([bytes((number,)) for _, number, _, _ in some], pa.binary()),
+            "payload": pa.array([data.encode() for _, _, _, data in some], pa.binary()),
+        }
+        yield OutputRows(at, pa.RecordBatch.from_pydict(columns))
 
 
 def by_hand(old: list[Any], new: list[Any]) -> tuple[int, int, int, int]:
@@ -69,20 +78,6 @@ def test_every_item_of_two_outputs_is_counted_once(old: list[Any], new: list[Any
         assert len(found.first[kind]) == min(getattr(counts, kind), 5)
 
 
-def in_columns(items: list[tuple[int, int, str, str]], size: int, sinks: list[str]) -> Iterator[RecordedRows]:
-    """The rows of an output in columns."""
-    for at in range(0, len(items), size):
-        some = items[at : at + size]
-        columns = {
-            "sink": pa.DictionaryArray.from_arrays([sinks.index(sink) for _, _, sink, _ in some], sinks),
-            "time": pa.array([time for time, _, _, _ in some], pa.int64()),
-            "tie": pa.array([global_time(0, 0, 0, 0)[8:] for _ in some], pa.binary()),
-            "path": pa.array([bytes((number,)) for _, number, _, _ in some], pa.binary()),
-            "payload": pa.array([data.encode() for _, _, _, data in some], pa.binary()),
-        }
-        yield RecordedRows(at, pa.RecordBatch.from_pydict(columns))
-
-
 @given(_items, st.lists(st.tuples(st.integers(0, 30), _item), max_size=2), st.integers(1, 9), st.integers(1, 9))
 def test_columns_are_compared_as_lists_are(old: list[Any], changes: list[Any], one: int, other: int) -> None:
     gone = {old[at][:2] for at, _ in changes if at < len(old)}
@@ -90,14 +85,14 @@ def test_columns_are_compared_as_lists_are(old: list[Any], changes: list[Any], o
     new = sorted(by_place.values())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "_LISTED_MAX", 0)
-        found = difference(in_columns(old, one, ["a", "b"]), in_columns(new, other, ["c", "b", "a"]))
+        found = difference(pieces(old, one), pieces(new, other, ["c", "b", "a"]))
     expected = difference(pieces(old, one), pieces(new, other))
     assert (found.counts, found.by_sink, found.first) == (expected.counts, expected.by_sink, expected.first)
 
 
 def test_columns_with_other_dictionaries_are_the_same() -> None:
     items = [(0, 0, "a", "x"), (1, 0, "b", "y")]
-    one, other = (next(in_columns(items, 9, sinks)).batch for sinks in (["a", "b"], ["b", "a"]))
+    one, other = (next(pieces(items, 9, sinks)).batch for sinks in (["a", "b"], ["b", "a"]))
     assert same_rows(one, other) and not same_rows(one, other.slice(1))
 
 

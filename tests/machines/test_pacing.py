@@ -86,7 +86,7 @@ def test_over_zeromq_feeding_begins_with_one_item_and_goes_at_the_pace_of_the_ac
     read = SourceFeed._read
 
     def noted(feed: Feed, *arguments: Any) -> Any:
-        paces.append(feed.batch_items)
+        paces.append(feed.intake.policy.items)
         return read(feed, *arguments)
 
     given = {"numbers": range(400)}
@@ -257,7 +257,7 @@ def test_a_batch_that_workers_share_by_its_keys_is_as_large_for_each(mapped: boo
     (source.map(abs) if mapped else source).group(key=lambda n: n, window=1).sink("out")
     run = drift.run(graph, {"numbers": range(50)}, engine="zeromq", workers=2, batch_items=5)
     assert run.finish().digest == drift.run(graph, {"numbers": range(50)}).finish().digest
-    assert run._feed.batch_items == (5 if mapped else 10)
+    assert run._feed.intake.policy.items == (5 if mapped else 10)
 
 
 @pytest.mark.parametrize("apart", [True, False])

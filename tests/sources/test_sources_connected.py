@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,20 +68,24 @@ def test_the_rows_before_a_damaged_page_are_given_first(tmp_path: Path) -> None:
     assert f"a.parquet cannot be read behind row {len(received)}: " in str(error)
 
 
-def test_rows_of_parquet_that_unpack_to_much_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+def test_rows_of_parquet_that_unpack_to_much_are_read_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.parquet"
     word = "x" * 1_000_000
     pq.write_table(pa.table({"text": [word] * 70}), path)
     assert path.stat().st_size < 3_000_000
-    before = pa.total_allocated_bytes()
-    reader = sources.parquet(path, payload="value").open()
-    count = most = 0
-    while rows := reader.read(10):
-        count += len(rows)
-        del rows
-        most = max(most, pa.total_allocated_bytes() - before)
-    reader.close()
-    assert count == 70 and most < 50_000_000
+    unpacked: list[int] = []
+    batches = pq.ParquetFile.iter_batches
+
+    def noted(file: Any, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+        for batch in batches(file, *args, **named):
+            unpacked.append(batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
+    assert drained(sources.parquet(path, payload="value"), 10) == ([word] * 70, None)
+    assert sum(unpacked) >= 70_000_000 and max(unpacked) < 20_000_000
 
 
 def test_parquet_in_gives_the_rows_of_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
