@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from drift.auditing.lineage import Lineage, Made
 from drift.auditing.show import CHARACTERS_MAX, left_out_words, shown_payload, words_of
@@ -108,6 +108,8 @@ def paired_with_recorded(recorded: Item[Any], new: Lineage, at_fault: Collection
 class _Walk:
     """Walks both from the output items on; an item that was shown is not walked again."""
 
+    knows_old: ClassVar = True  # all of the recorded lineage
+
     def __init__(self, first: Made | None) -> None:
         self._first = first  # the first items that differ
         self._shown: set[int] = set()
@@ -125,8 +127,8 @@ class _Walk:
             shown = id(made) in self._shown
             again = shown and bool(below)
             self._shown.add(id(made))
-            known, same = self.known(one, other), self.same(one, other)
-            yield Pair(depth, one, other, known, same, made is self._first and not shown, again)
+            known, parts = self.knows_old or one is not None, made is self._first and not shown
+            yield Pair(depth, one, other, known, self.same(one, other), parts, again)
             if not again:
                 shown_pairs, left = _some(below, self.same)
                 todo += [(depth + 1, *pair, 0) for pair in reversed(shown_pairs)]
@@ -134,9 +136,6 @@ class _Walk:
                     todo.append((depth + 1, None, None, left))
 
     def below(self, old: Made | None, new: Made | None) -> list[tuple[Made | None, Made | None]]:
-        raise NotImplementedError
-
-    def known(self, old: Made | None, new: Made | None) -> bool:
         raise NotImplementedError
 
     def same(self, old: Made | None, new: Made | None) -> bool:
@@ -166,9 +165,6 @@ class _Both(_Walk):
 
     def pairs(self) -> Iterator[Pair]:
         return self.walk(self._old, self._new)
-
-    def known(self, old: Made | None, new: Made | None) -> bool:
-        return True
 
     def same(self, old: Made | None, new: Made | None) -> bool:
         """Whether they are equal, with parents that are the same."""
@@ -202,6 +198,8 @@ class _Both(_Walk):
 class _OneKnown(_Walk):
     """Of the recorded lineage only the output item is known, and the items that no step at fault took part in."""
 
+    knows_old = False
+
     def __init__(self, recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> None:
         self._item = new.item
         self._before = new.item.made_of[0]  # a sink passes it on
@@ -223,9 +221,6 @@ class _OneKnown(_Walk):
 
     def _recorded_of(self, made: Made) -> Made | None:
         return self._recorded.get(id(made)) or (None if id(made) in self._touched else made)
-
-    def known(self, old: Made | None, new: Made | None) -> bool:
-        return old is not None
 
     def same(self, old: Made | None, new: Made | None) -> bool:
         return id(new) not in self._touched

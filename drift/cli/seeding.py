@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from drift.purity import PurityCheck
 from drift.sources.base import as_rows
 from drift.testing.calls import answered
 from drift.testing.case import as_json, case_lines, check_case, load_case, not_failing, write_report
-from drift.testing.check import IMPURE, OF_TEST, Case, Result, in_order, reference
+from drift.testing.check import OF_TEST, Case, Result, in_order, reference
 from drift.testing.purity import check_purity, impure_result, smallest, together
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
@@ -201,10 +202,14 @@ def _seed_report(result: Result, cases: str | None) -> SeedReport:
         ended = f"; it ends with {result.output.error}" if result.output.error is not None else ""
         return SeedReport("", f"{case.item_count} items, {case.schedule!r}; not in order: {made}{ended}")
     small = shrunk(result)
-    assert small.failure is not None
-    text, path = write_report(small, cases)
+    return _reported(small, *write_report(small, cases))
+
+
+def _reported(result: Result, text: str, path: Path | None, step_error: tuple[str, str] | None = None) -> SeedReport:
+    assert result.failure is not None
+    has_file = path is not None
     return SeedReport(
-        small.failure.what, text, str(path) if path is not None else None, as_json(small) if path else None
+        result.failure.what, text, str(path) if has_file else None, as_json(result) if has_file else None, step_error
     )
 
 
@@ -214,14 +219,7 @@ def _impure_report(case: Case, error: ImpureStep, cases: str | None) -> SeedRepo
         lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
     result = impure_result(case, error)
     path, again = case_lines(result, cases)
-    case_as_json = as_json(result) if path is not None else None
-    return SeedReport(
-        IMPURE,
-        "\n".join([*lines, "", *again]),
-        str(path) if path else None,
-        case_as_json,
-        (error.step, error.where),
-    )
+    return _reported(result, "\n".join([*lines, "", *again]), path, (error.step, error.where))
 
 
 def _run_case(setup: Setup, path: str) -> SeedReport:

@@ -297,11 +297,8 @@ def case_lines(result: Result, folder: Path | str | None = None) -> tuple[Path |
 
 def write_report(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
     """The report of a failed case, and its case file; None if the case cannot be stored."""
-    try:
-        path = save_case(result, folder)
-    except (SettingsError, OSError) as error:
-        return f"{report(result)}\n\nno case file  {error}", None
-    return report(result, case_file=str(path), again=line_again(path, result.case.target)), path
+    path, lines = case_lines(result, folder)
+    return "\n".join([report(result), "", *lines]), path
 
 
 def target_of_graph(graph: object, names: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A failed case as text: the smallest input, the deviations, the first difference, and how to run it again."""
+"""A failed case as text: the smallest input, the deviations, the first difference."""
 
 from __future__ import annotations
 
@@ -36,13 +36,8 @@ class _Observed:
         pass
 
 
-def report(result: Result, *, case_file: str = "", again: str = "") -> str:
-    """The report of a failed case.
-
-    Args:
-        case_file: path of its case file, if there is one.
-        again: a line that runs it again.
-    """
+def report(result: Result) -> str:
+    """The report of a failed case."""
     assert result.failure is not None
     case, failure = result.case, result.failure
     words = Words(result.simulation, result.arrived)
@@ -53,12 +48,6 @@ def report(result: Result, *, case_file: str = "", again: str = "") -> str:
     shown = failure.got or failure.expected
     if shown is not None:
         lines += ["", "how that item came about", *_chain(result, shown)]
-    if again or case_file:
-        lines.append("")
-    if again:
-        lines.append(f"run it again  {again}")
-    if case_file:
-        lines.append(f"case file     {case_file}")
     return "\n".join(lines)
 
 
