@@ -15,7 +15,7 @@ from drift.load import load_dataflow
 from drift.sinks.base import Comparing, check_kind
 from drift.state.checkpoint import Checkpoint
 from drift.state.run_checkpoints import growth_of
-from drift.state.settings import Checkpoints, store_of
+from drift.state.settings import Checkpoints, read_store
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -117,16 +117,12 @@ def _checkpoint_to_resume_from(dataflow: Dataflow, where: str) -> Checkpoint | N
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
     checkpoints = Checkpoints(where, away_max_s=0)
-    store = store_of(checkpoints)
-    store.open_to_read()
-    try:
+    with read_store(checkpoints) as store:
         divided = growth_of(store, checkpoints, dataflow, {}, fused=True)
-        if divided is None:
-            return None
-        divided.whole.check(divided.whole.checkpoint.output.algorithm, store.where)
-        return divided.whole.checkpoint
-    finally:
-        store.close()
+    if divided is None:
+        return None
+    divided.whole.check(divided.whole.checkpoint.output.algorithm, store.where)
+    return divided.whole.checkpoint
 
 
 def _of_source(source: object) -> str:

@@ -14,7 +14,7 @@ from drift.cli.options import change_options
 from drift.load import load_dataflow
 from drift.state.checkpoint import Checkpoint
 from drift.state.run_checkpoints import growth_of
-from drift.state.settings import Checkpoints, store_of
+from drift.state.settings import Checkpoints, read_store
 from drift.state.store import Store
 from drift_graph.errors import GraphError, SettingsError
 
@@ -97,12 +97,8 @@ def plan_command(
     """
     dataflow = load_dataflow(graph)
     checkpoints = Checkpoints(where, from_checkpoint=from_checkpoint, away_max_s=0, **changes)
-    store = store_of(checkpoints)
-    store.open_to_read()
-    try:
+    with read_store(checkpoints) as store:
         divided = growth_of(store, checkpoints, dataflow, {}, fused=True)
-    finally:
-        store.close()
     if divided is None:
         raise SettingsError(f"{store.where} has no checkpoints: a run begins")
     growth = divided.whole
@@ -124,14 +120,10 @@ def plan_command(
 
 @contextmanager
 def _opened(where: str, *, writes: bool = False) -> Iterator[tuple[Store, list[Checkpoint]]]:
-    store = store_of(Checkpoints(where, away_max_s=0))
-    store.open_to_read()
-    if writes:
-        store.open()
-    try:
+    with read_store(Checkpoints(where, away_max_s=0)) as store:
+        if writes:
+            store.open()
         yield store, store.checkpoints()
-    finally:
-        store.close()
 
 
 def _chosen(where: str, checkpoints: list[Checkpoint], number: int | None) -> Checkpoint:

@@ -23,9 +23,9 @@ from typing import Any
 
 from drift.planning.model import Load, Model, Prices, Store
 from drift.running import made_run
-from drift.state.checkpoint import Checkpoint
+from drift.state.run_checkpoints import known
 from drift.state.segments import checkpoints_of
-from drift.state.settings import Checkpoints, store_of
+from drift.state.settings import Checkpoints
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -139,7 +139,7 @@ class _Ran:
         last = number == len(self.segments)
         checkpoints = self._checkpoints if last else checkpoints_of(self._checkpoints, number)
         size = sum(path.stat().st_size for path in Path(checkpoints.where).glob("snapshots/*"))
-        return _last_of(checkpoints).keys, size
+        return known(checkpoints)[-1].keys, size
 
 
 def _loads(alone: _Ran, every: _Ran, store: Store) -> tuple[Store, dict[str, Load]]:
@@ -222,7 +222,7 @@ def _store(folder: Path, sampling: Sampling) -> Store:
     without_s, began_s = clock() - began_s, clock()
     made({"numbers": range(few)}, {"batch_items": 1}, state=Checkpoints(folder / "few", every_items=1)).finish()
     few_s = clock() - began_s
-    checkpoint_s = max(few_s - without_s, 0.0) / _last_of(Checkpoints(folder / "few")).number
+    checkpoint_s = max(few_s - without_s, 0.0) / known(Checkpoints(folder / "few"))[-1].number
     manifest_bytes = max(path.stat().st_size for path in (folder / "few").glob("cuts/*"))
     began_s = clock()
     made({"numbers": range(2 * many)}).finish()
@@ -249,12 +249,3 @@ def _counted() -> Graph:
     counted = graph.source("numbers").scan(lambda n: n % _STORE_KEYS, 0, lambda count, n: (count + 1, count))
     counted.sink("counts")
     return graph
-
-
-def _last_of(checkpoints: Checkpoints) -> Checkpoint:
-    store = store_of(checkpoints)
-    store.open_to_read()
-    try:
-        return store.checkpoints()[-1]
-    finally:
-        store.close()

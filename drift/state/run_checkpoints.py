@@ -19,6 +19,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -33,7 +34,7 @@ from drift.state.moving import moved
 from drift.state.patience import Patience, PatientReader
 from drift.state.restored import RestoredStates
 from drift.state.segments import Divided, InState
-from drift.state.settings import Checkpoints, backend_of, store_of
+from drift.state.settings import Checkpoints, backend_of, read_store, store_of
 from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
 from drift.urls import without_secrets
@@ -190,17 +191,14 @@ def steps_with_state(plan: Plan) -> dict[str, str]:
     return {name: stage.form for name, stage in plan.stages().items()}
 
 
-def known(checkpoints: Checkpoints) -> list[Checkpoint]:
+def known(named: str | os.PathLike[str] | Checkpoints) -> list[Checkpoint]:
     """The checkpoints that a store retains, without opening it to write; none if it is not there."""
-    store = store_of(checkpoints)
-    try:
-        store.open_to_read()
-    except SettingsError:
-        return []
-    try:
+    with closing(store_of(named)) as store:
+        try:
+            store.open_to_read()
+        except SettingsError:
+            return []
         return store.checkpoints()
-    finally:
-        store.close()
 
 
 def growth_of(
@@ -255,17 +253,14 @@ def found_before(
 
     Whether it may resume is checked later, when the store is open; so what cannot be read now is left for then.
     """
-    store = store_of(replace(checkpoints, away_max_s=0.0))
-    is_over = False
-    try:
+    found = Found(dataflow, is_over=False)
+    with closing(store_of(replace(checkpoints, away_max_s=0.0))) as store, suppress(SettingsError, StorageError):
         store.open_to_read()
-        is_over = _is_over(store) and checkpoints.from_checkpoint is None
+        found = Found(dataflow, _is_over(store) and checkpoints.from_checkpoint is None)
         divided = growth_of(store, checkpoints, dataflow, times, fused=fused)
-        return Found(dataflow, is_over) if divided is None else Found(divided.whole.dataflow, is_over, divided.since)
-    except (SettingsError, StorageError):
-        return Found(dataflow, is_over)
-    finally:
-        store.close()
+        if divided is not None:
+            found = Found(divided.whole.dataflow, found.is_over, divided.since)
+    return found
 
 
 def _is_over(store: Store) -> bool:
@@ -310,9 +305,7 @@ def begin_elsewhere(
         SettingsError: there is no checkpoint, or not the requested one.
         GraphError: the checkpoint is of another graph.
     """
-    store = store_of(checkpoints)
-    store.open_to_read()
-    try:
+    with read_store(checkpoints) as store:
         divided = growth_of(store, checkpoints, dataflow, times, fused=fused)
         if divided is None:
             raise SettingsError(
@@ -333,8 +326,6 @@ def begin_elsewhere(
         checkpoint = growth.begins_at
         at = StatesAt.of(checkpoints, checkpoint)
         return Begin(checkpoint, store.blocks(checkpoint), states_at(at, dataflow), at)
-    finally:
-        store.close()
 
 
 def _committed(sinks: Mapping[str, Sink]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -157,6 +158,21 @@ def store_of(named: str | os.PathLike[str] | Checkpoints) -> Store:
     """The store that a user names. Raises SettingsError: no such kind of backend is known."""
     checkpoints = as_checkpoints(named)
     return Store(backend_of(checkpoints.where), keep=checkpoints.keep, away_max_s=checkpoints.away_max_s)
+
+
+@contextmanager
+def read_store(named: str | os.PathLike[str] | Checkpoints) -> Iterator[Store]:
+    """The store that a user names, to be read, also while a run has it open.
+
+    Raises:
+        SettingsError: it holds no state of a run, or see `store_of`.
+    """
+    store = store_of(named)
+    try:
+        store.open_to_read()
+        yield store
+    finally:
+        store.close()
 
 
 def backend_of(where: str | os.PathLike[str]) -> Backend:

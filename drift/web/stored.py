@@ -8,13 +8,10 @@ shown, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from drift.state.run_checkpoints import HISTORY
-from drift.state.settings import Checkpoints, store_of
-from drift.state.store import Store
+from drift.state.settings import Checkpoints, read_store
 from drift.urls import without_secrets
 from drift.web.life import History, decoded_history
 from drift.web.status import PICTURE, Row
@@ -46,7 +43,7 @@ class StoredRun:
         return self._numbers
 
     def _read(self) -> dict[str, Any]:
-        with self._opened() as store:
+        with read_store(self._checkpoints) as store:
             # A run takes the store before its first history, and lets go of it behind its last.
             is_held = store.is_locked()
             (data,) = store.told(HISTORY)
@@ -73,19 +70,10 @@ class StoredRun:
     @property
     def picture(self) -> str | None:
         """The picture of the graph; None if the run stored none."""
-        with self._opened() as store:
+        with read_store(self._checkpoints) as store:
             (data,) = store.told(PICTURE)
         return None if data is None else data.decode()
 
     def metrics(self) -> bytes | None:
         """None: what Prometheus reads is of now."""
         return None
-
-    @contextmanager
-    def _opened(self) -> Iterator[Store]:
-        store = store_of(self._checkpoints)
-        store.open_to_read()
-        try:
-            yield store
-        finally:
-            store.close()

@@ -25,7 +25,7 @@ import drift
 from drift.cli.progress import ProgressOfRun
 from drift.show import as_svg
 from drift.state.run_checkpoints import HISTORY
-from drift.state.settings import store_of
+from drift.state.settings import read_store
 from drift.web.address import as_address
 from drift.web.life import decoded_history
 from drift.web.server import LivePage
@@ -110,10 +110,8 @@ def test_after_a_resume_each_number_goes_on_where_it_was(
 
 
 def history_in(folder: Path) -> bytes:
-    store = store_of(folder)
-    store.open_to_read()
-    (data,) = store.told(HISTORY)
-    store.close()
+    with read_store(folder) as store:
+        (data,) = store.told(HISTORY)
     assert data is not None
     return data
 

@@ -21,7 +21,7 @@ from drift import ArrivalTime, EventTime, sources
 from drift.engines.logged import ArrivalLog
 from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
-from drift.state.settings import store_of
+from drift.state.run_checkpoints import known
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.meta import time_of as drift_time
@@ -270,15 +270,11 @@ def test_each_retained_checkpoint_has_the_arrivals_since(tmp_path: Path, monkeyp
     numbers = iter(range(200))  # nobody can read them again
     run = drift.run(graph, {"numbers": numbers}, state=drift.Checkpoints(tmp_path, every_s=0, keep=3), batch_items=10)
     for item in run:
-        assert run._run_checkpoints is not None
         wait_until_stored(run)
         if item.position == 120:
             break
     run.close()
-    store = store_of(tmp_path)
-    store.open_to_read()
-    oldest, _, _ = store.checkpoints()
-    store.close()
+    oldest, _, _ = known(tmp_path)
     state = drift.Checkpoints(tmp_path, from_checkpoint=oldest.number)
     again = drift.run(graph, {"numbers": numbers}, state=state)
     assert again.resumed_from is not None and again.resumed_from.number == oldest.number

@@ -17,7 +17,7 @@ from drift import ArrivalTime, EventTime, sinks, sources
 from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
 from drift.sources.arguments import as_source
-from drift.state.settings import store_of
+from drift.state.run_checkpoints import known
 from drift_graph.meta import in_rounds
 
 ROOT = Path(__file__).parents[2]
@@ -230,13 +230,9 @@ def test_a_run_with_rounds_resumes_from_each_of_its_checkpoints(tmp_path: Path) 
     state = drift.Checkpoints(tmp_path / "state", every_s=0.0, keep=1000)
     run = drift.run(rounds(), sources, state=state, batch_items=10)
     for _ in run.batches():
-        assert run._run_checkpoints is not None
         wait_until_stored(run)
     assert run.digest == uninterrupted.digest
-    store = store_of(state)
-    store.open_to_read()
-    checkpoints = store.checkpoints()
-    store.close()
+    checkpoints = known(state)
     assert sum(in_rounds(checkpoint.at) for checkpoint in checkpoints) > 3 and not all(
         in_rounds(checkpoint.at) for checkpoint in checkpoints
     )

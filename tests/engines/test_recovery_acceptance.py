@@ -25,6 +25,7 @@ from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.snapshots import InMemory, Layer
 from drift.machines.worker import BARRIER
+from drift.state.run_checkpoints import known
 from drift.state.settings import store_of
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.schedule import Schedule
@@ -338,7 +339,7 @@ def test_11_everything_dies_and_each_segment_resumes_from_a_checkpoint_of_its_ow
     died.mkdir()
     command = [sys.executable, segmented.__file__, str(died), engine]
     assert subprocess.run(command, cwd=Path(__file__).parents[1]).returncode == -signal.SIGKILL
-    before, behind = checkpoints_of(died / "state" / "segments" / "1"), checkpoints_of(died / "state")
+    before, behind = known(died / "state" / "segments" / "1"), known(died / "state")
     while behind[-1].at > before[len(before) // 2].at:  # its last ones were lost
         store = store_of(died / "state")
         store.open()
@@ -374,12 +375,3 @@ def test_11_everything_dies_and_each_segment_resumes_from_a_checkpoint_of_its_ow
             assert any("log of durable step 'dear'" in each for each in said)
             assert begin == older if log == "gone" else older <= begin < newest
         assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the checkpoint is in"
-
-
-def checkpoints_of(place: Path) -> list[Any]:
-    store = store_of(place)
-    store.open_to_read()
-    try:
-        return store.checkpoints()
-    finally:
-        store.close()

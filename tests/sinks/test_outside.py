@@ -18,7 +18,7 @@ from outside import Far, Rows, Schedule, Topic
 
 import drift
 from drift import SinkBehind, SinkError
-from drift.state.settings import store_of
+from drift.state.run_checkpoints import known
 from drift_graph.meta import global_time
 from drift_graph.metas import Metas
 
@@ -155,10 +155,7 @@ def test_a_first_message_where_others_were_lost_is_found_by_a_run_that_resumes()
 
 def retained(folder: str) -> list[tuple[int, int, int]]:
     """Of each retained checkpoint the number, the output's position, and the last that the sink had, -1 for none."""
-    store = store_of(folder)
-    store.open_to_read()
-    found = [(each.number, each.output.position, each.sinks["o"]["lasts"][0]) for each in store.checkpoints()]
-    store.close()
+    found = [(each.number, each.output.position, each.sinks["o"]["lasts"][0]) for each in known(folder)]
     return [(number, position, -1 if last is None else last[0]) for number, position, last in found]
 
 

@@ -14,7 +14,7 @@ import redis as redis_client
 from servers import redis_server
 
 import drift
-from drift.state.settings import store_of
+from drift.state.run_checkpoints import known
 
 ITEMS = 400
 
@@ -36,14 +36,6 @@ def run_up_to(end: int | None, state: drift.Checkpoints, sinks: dict[str, Any], 
             if item.position == end:
                 run.stop()
     return run
-
-
-def newest(state: drift.Checkpoints) -> int:
-    store = store_of(state)
-    store.open_to_read()
-    number = store.checkpoints()[-1].number
-    store.close()
-    return number
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -69,7 +61,7 @@ def test_a_database_and_a_file_that_come_back_older_get_what_they_lack_from_an_e
     whole.mkdir()
     run_up_to(300, state, sinks(target), durable=durable)
     shutil.copytree(target, older)
-    number = newest(state)
+    number = known(state)[-1].number
     run_up_to(600, state, sinks(target), durable=durable)
     os.truncate(target / "texts.jsonl", (target / "texts.jsonl").stat().st_size - 1000)
     shutil.copy(older / "sums.db", target / "sums.db")
@@ -92,7 +84,7 @@ def test_a_stream_of_redis_that_comes_back_older_gets_what_it_lacks_and_an_empty
         state = drift.Checkpoints(tmp_path / "state", every_s=0, every_items=10, keep=100)
         run_up_to(300, state, sinks, durable=False)
         older = {key: client.dump(key) for key in client.scan_iter()}
-        number = newest(state)
+        number = known(state)[-1].number
         run_up_to(600, state, sinks, durable=False)
         for key, value in older.items():
             client.restore(key, 0, value, replace=True)

@@ -17,7 +17,7 @@ from waiting import wait_until_stored
 
 import drift
 import drift.cli
-from drift.state.settings import store_of
+from drift.state.run_checkpoints import known
 
 SPAN = 40
 
@@ -132,7 +132,6 @@ def stopped(folder: Path | drift.Checkpoints, rows: list[Any], items: int, other
     graph = graph_of(**more)
     run = drift.run(graph, sources(Gated(rows, items), others), state=folder, batch_items=7)
     for _ in run.batches():
-        assert run._run_checkpoints is not None
         wait_until_stored(run)
         if run.progress.items_in + run.progress.late_items >= items:
             run.stop()
@@ -315,9 +314,7 @@ def test_a_function_that_fails_for_an_old_item_ends_the_run_before_anything_chan
 
     stopped(drift.Checkpoints(tmp_path, every_s=0), ROWS, 300)
     graph = graph_of()
-    store = store_of(tmp_path)
-    store.open_to_read()
-    before = [each.number for each in store.checkpoints()]
+    before = [each.number for each in known(tmp_path)]
     new = drift.Graph("growing")
     rows = new.source("rows", time=drift.EventTime(time_of, lateness=5, late="divert"))
     values = rows.map(value_of, name="value")
@@ -330,8 +327,7 @@ def test_a_function_that_fails_for_an_old_item_ends_the_run_before_anything_chan
     state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS}, from_checkpoint=before[0])
     with pytest.raises(drift.StepError, match="inverse") as caught:
         drift.run(new, sources(ROWS), state=state)
-    assert len(before) > 1 and [each.number for each in store.checkpoints()] == before
-    store.close()
+    assert len(before) > 1 and [each.number for each in known(tmp_path)] == before
     assert any("new steps were being filled" in note for note in caught.value.__notes__)
     run = drift.run(graph, sources(ROWS), state=tmp_path)
     assert items_of(run) == as_if_from_the_start(run, ROWS)

@@ -41,8 +41,7 @@ from drift.state.files import FilesBackend
 from drift.state.folding import Folding
 from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
-from drift.state.run_checkpoints import RunCheckpoints
-from drift.state.settings import store_of
+from drift.state.run_checkpoints import RunCheckpoints, known
 
 ITEMS = 2000
 
@@ -88,7 +87,6 @@ def some_checkpoints(where: Path | str, keep: int, *, kill: bool = False) -> Non
         run = drift.run(
             graph, {"items": range(ITEMS)}, state=drift.Checkpoints(where, every_s=0, keep=keep), batch_items=200
         )
-        assert run._run_checkpoints is not None
         for batch in run.batches():
             wait_until_stored(run)
             if batch.position > 2.5 * ITEMS:
@@ -339,9 +337,7 @@ def test_a_process_that_cannot_fold_says_why(tmp_path: Path, killed: bool) -> No
     some_checkpoints(tmp_path, 3)
     backend = FilesBackend(tmp_path)
     backend.open()
-    store = store_of(tmp_path)
-    store.open_to_read()
-    newest = store.checkpoints()[-1]
+    newest = known(tmp_path)[-1]
     for path in (tmp_path / "snapshots").iterdir():
         path.unlink()
     folding = Folding(backend, newest, away_max_s=1.0)
@@ -350,7 +346,6 @@ def test_a_process_that_cannot_fold_says_why(tmp_path: Path, killed: bool) -> No
     why = "process .* was killed by SIGKILL" if killed else "snapshot .* was removed"
     with pytest.raises(drift.StorageError, match=f"older checkpoints in {tmp_path} cannot be merged: {why}"):
         folding.is_done(wait=True)
-    store.close()
     backend.close()
 
 
@@ -394,7 +389,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
     )  # type: ignore[call-overload]
     batches = run.batches()
     next(batches)
-    assert run._run_checkpoints is not None
     wait_until_stored(run)
     with (
         mock.patch.object(drift.state.files, "_write", fault),
@@ -534,7 +528,6 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpo
     batches = run.batches()
     next(batches)
     next(batches)
-    assert run._run_checkpoints is not None
     wait_until_stored(run)
     shutil.rmtree(folder)
     shutil.copytree(Path(__file__).parents[1] / "data", folder, ignore=lambda *_: [])
@@ -569,7 +562,6 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=2)
     with merging_at_once():
         run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
-        assert run._run_checkpoints is not None
         seen: list[Any] = []
         with pytest.raises(drift.StorageError, match="lacks what this run has stored there") as ended:
             for number, batch in enumerate(run.batches()):
@@ -667,7 +659,6 @@ def test_states_are_not_looked_up_in_older_data(restarting: Redis) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=1)
     with merging_at_once():
         run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
-        assert run._run_checkpoints is not None
         for number, _ in enumerate(run.batches()):
             wait_until_stored(run)
             if number == 3:
@@ -734,7 +725,7 @@ def test_a_byte_that_was_flipped_below_the_checkpoint_is_found_on_request_and_in
     arguments = [f"{__file__}:plain", "--state", str(state), "--sink", str(out), "--outputs"]
     done = CliRunner().invoke(check_command, arguments)
     assert done.exit_code == 0 and "as of the checkpoint unchanged" in done.output, done.output
-    checkpoint = checkpoints_in(state)[-1]
+    checkpoint = known(state)[-1]
     data = bytearray(out.read_bytes())
     data[100 if at == "far below the checkpoint" else checkpoint.sinks["out"]["bytes"] - 5] ^= 1
     out.write_bytes(data)
@@ -745,15 +736,6 @@ def test_a_byte_that_was_flipped_below_the_checkpoint_is_found_on_request_and_in
         drift.run(plain, inputs, state=state, sinks={"out": make(out)}).finish()
     done = CliRunner().invoke(check_command, arguments)
     assert isinstance(done.exception, drift.SinkError)
-
-
-def checkpoints_in(where: Path) -> list[Any]:
-    store = store_of(where)
-    store.open_to_read()
-    try:
-        return store.checkpoints()
-    finally:
-        store.close()
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(0, 100))
