@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from framed import frame, written
+from test_records import words
 from waiting import HANG_S
 
 import drift
@@ -24,12 +25,6 @@ from drift.records.reader import Record
 from drift_graph.canonical import encode_many
 from drift_graph.meta import END_OF_TIME, pack_time
 from drift_graph.metas import Metas
-
-
-def words() -> drift.Graph:
-    graph = drift.Graph("words")
-    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
-    return graph
 
 
 def run_script(code: str, path: Path) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_records import words
 
 import drift
 from drift.auditing.checks import KINDS, Audit, Check, Trouble
@@ -20,12 +21,6 @@ from drift.records.format import RecordError, encoded, hash_file, read_manifest
 from drift_barrier.digest import BLOCK_ITEMS
 
 LINES = [f"to be or not to be {number % 7} {number % 11}" for number in range(1800)]
-
-
-def words() -> drift.Graph:
-    graph = drift.Graph("words")
-    graph.source("lines").flat_map(str.split).count(key=str.lower).sink("counts")
-    return graph
 
 
 @pytest.fixture(scope="module")

@@ -265,7 +265,7 @@ def test_a_field_of_csv_that_never_ends_takes_no_memory(tmp_path: Path, held: li
             file.write('"",\n","')
     source: Any = sources.csv(path, line_max=10_000)
     assert "line 2: the row that starts here has more than line_max=10000 characters" in fault_of(source)[1]
-    assert len(held) == 1  # of six
+    assert len(held) <= 2  # of seven
 
 
 def test_a_followed_file_goes_on_behind_a_line_that_is_too_long(tmp_path: Path) -> None:
