@@ -8,8 +8,7 @@ which one following map passes on and another drops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeGuard
 
 from drift.operators import GivesRows, MapsEach, _ByValue, pair_of
@@ -114,25 +113,17 @@ class PartlyDiverted(Rows):
         return len(self.flags)
 
     def __getitem__(self, at: Any) -> Any:
-        return self._listed()[at]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._listed())
+        return self.values[at]
 
     def chosen(self, wanted: Sequence[int]) -> Any:
-        return self.good if wanted == self.flags else list(compress(self._listed(), wanted))
-
-    def in_order(self, order: Sequence[int]) -> Any:
-        return list(map(self._listed().__getitem__, order))
-
-    def joined(self, others: Sequence[Any]) -> None:
-        return None
+        return self.good if wanted == self.flags else super().chosen(wanted)
 
     @property
     def reports(self) -> AtMostOne:
         return AtMostOne(self.flags.translate(_OTHERS), list(map(report, self.apart)))
 
-    def _listed(self) -> list[Any]:
+    @property
+    def values(self) -> list[Any]:
         if self._values is None:
             good, apart = iter(self.good), iter(self.apart)
             self._values = [next(good if flag else apart) for flag in self.flags]

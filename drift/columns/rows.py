@@ -10,7 +10,7 @@ the two for every type.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -21,7 +21,7 @@ from drift.arrow import check_values, common_column, payloads_of
 from drift.columns.forms import forms_of_rows, pieces_of_rows, pieces_of_tuples
 from drift.columns.gathered import Gathered, joined
 from drift.columns.times import TimedRows, Times, times_of_column
-from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
+from drift_graph.canonical import encode_many, hash64_each
 from drift_graph.errors import InputError
 from drift_graph.payloads import Rows, Timed
 from drift_graph.policies import EventTime
@@ -88,9 +88,6 @@ class Tabular(Rows):
             raise IndexError(at)
         return self._of(self._slice(at % len(self), 1)).values[0]
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
     @property
     def nbytes(self) -> int:
         return int(self.frame.estimated_size())
@@ -150,7 +147,7 @@ class Tabular(Rows):
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         if kernel is None:
-            return (stored_each if stored else canonical_each)(self.values)
+            return super().forms(stored=stored)
         if stored:
             return forms_of_rows(self._pieces(False), len(self), False).each(0, len(self))
         forms, start = self._canonical()

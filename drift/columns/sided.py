@@ -17,7 +17,6 @@ import polars as pl
 from drift.columns.aggregates import Array
 from drift.columns.forms import pieces_of_rows, pieces_of_values
 from drift.columns.rows import Frame, Tabular, arrow_columns, unpacked_frame
-from drift_graph.canonical import canonical_each, stored_each
 from drift_graph.payloads import Rows
 
 if TYPE_CHECKING:
@@ -90,9 +89,6 @@ class SideRows(Rows):
             return self.values[at]
         return self._of(at)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
     def _of(self, at: Any) -> Self:
         return type(self)(self.sides[at], self.places[at], self.frames, self.keys)
 
@@ -125,9 +121,6 @@ class SideRows(Rows):
         places = [each.places + np.where(each.sides == 0, left, right) for each, left, right in zip(every, *starts)]
         sides = np.concatenate([each.sides for each in every])
         return type(self)(sides, np.concatenate(places), (frames[0], frames[1]), (keys[0], keys[1]))
-
-    def forms(self, *, stored: bool = False) -> list[bytes]:
-        return stored_each(self.values) if stored else canonical_each(self.values)
 
     def remainders(self, key: Sequence[str], count: int) -> bytes | None:
         found = np.empty(len(self), np.uint8)

@@ -23,7 +23,6 @@ from drift.columns.aggregates import _EXACT_MAX, Array, in_a_column, means
 from drift.columns.groups import UNUSED_MIN, KeyNumbers
 from drift.columns.windows import window_rows
 from drift.operators import Timer
-from drift_graph.canonical import canonical_each, stored_each
 from drift_graph.functions import pass_interrupts
 from drift_graph.meta import LATER_MARK, pack_time, varint
 from drift_graph.metas import Metas
@@ -95,9 +94,6 @@ class Slices(Rows):
             return self.values[at]
         return self._of(self.keys[at], at)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
     def _of(self, keys: list[Any], at: Any) -> Self:
         arrays = [[each[at] for each in every] for every in self.arrays]
         return type(self)(self.kind, keys, self.starts[at], self.ends[at], arrays)
@@ -119,12 +115,6 @@ class Slices(Rows):
         arrays = list(map(_joined, zip(*(each.arrays for each in every))))
         starts, ends = (np.concatenate([getattr(each, name) for each in every]) for name in ("starts", "ends"))
         return type(self)(self.kind, list(chain.from_iterable(each.keys for each in every)), starts, ends, arrays)
-
-    def forms(self, *, stored: bool = False) -> list[bytes]:
-        return (stored_each if stored else canonical_each)(self.values)
-
-    def __reduce__(self) -> Any:
-        return list, (self.values,)
 
 
 def slices_of(

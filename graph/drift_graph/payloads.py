@@ -90,8 +90,15 @@ class Rows:
         """The value at an index; or rows, for a slice."""
         raise NotImplementedError
 
-    def __iter__(self) -> Iterator[Any]:
+    @property
+    def values(self) -> list[Any]:
         raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)
 
     @property
     def members(self) -> tuple[Sequence[int], Any] | None:
@@ -110,17 +117,17 @@ class Rows:
         """The columns as a pyarrow.RecordBatch."""
         raise NotImplementedError
 
-    def chosen(self, wanted: Sequence[int]) -> Self:
+    def chosen(self, wanted: Sequence[int]) -> Any:
         """The rows for which `wanted` has a 1."""
-        raise NotImplementedError
+        return list(compress(self, wanted))
 
-    def in_order(self, order: Sequence[int]) -> Self:
+    def in_order(self, order: Sequence[int]) -> Any:
         """The rows at these indices, in this order."""
-        raise NotImplementedError
+        return list(map(list(self).__getitem__, order))
 
     def joined(self, others: Sequence[Self]) -> Self | None:
         """These rows and then all others; None if their columns differ."""
-        raise NotImplementedError
+        return None
 
     def field(self, name: str) -> list[Any] | None:
         """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
@@ -173,7 +180,9 @@ class Rows:
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
-        raise NotImplementedError
+        from drift_graph.canonical import canonical_each, stored_each  # which imports this file
+
+        return (stored_each if stored else canonical_each)(list(self))
 
     def for_turns(self) -> Any:
         """The canonical bytes of the rows, as the kernel's `joined_in_turn` takes them."""
@@ -265,12 +274,6 @@ class Interleaved(Rows):
             return part
         return chosen(part, bytes(compress(wanted, map(number.__eq__, self._owners))))
 
-    def in_order(self, order: Sequence[int]) -> Any:
-        return list(map(list(self).__getitem__, order))
-
-    def joined(self, others: Sequence[Self]) -> None:
-        return None
-
     def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
         if kernel is None:
             return b"".join(self[start:stop].forms())
@@ -284,9 +287,6 @@ class Interleaved(Rows):
         from drift_graph.canonical import canonical_each, stored_each  # which imports this file
 
         return list(self._in_turn(map(stored_each if stored else canonical_each, self._parts)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
 
 
 class AtMostOne(Rows):
@@ -325,20 +325,11 @@ class AtMostOne(Rows):
         first, count = (self._selected.count(1, *part) for part in ((0, start), (start, end)))
         return AtMostOne(self._selected[start:end], self._of[first : first + count])
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
-    def joined(self, others: Sequence[Any]) -> None:
-        return None
-
     @property
     def nbytes(self) -> int:
         from drift_graph.sizes import about_bytes  # which imports this file
 
         return len(self) + about_bytes(self._of)
-
-    def __reduce__(self) -> Any:
-        return list, (self.values,)
 
 
 def are_rows(values: object) -> TypeGuard[Rows]:
