@@ -19,7 +19,7 @@ import click
 
 from drift.cli.errors import Differs, Interrupted, RunEnded, to_json
 from drift.cli.options import json_option
-from drift.cli.progress import live_line
+from drift.cli.progress import clock_text, live_line
 from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
@@ -255,9 +255,8 @@ def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | 
     shares += [seconds / (minutes * 60)] if minutes else []
     share_done = max(shares, default=0.0)
     rate = tally.seeds / seconds if seconds else 0.0
-    minutes_run, seconds_run = divmod(int(seconds), 60)
     parts = [
-        f"{minutes_run}:{seconds_run:02} {min(share_done, 1.0):.0%}",
+        f"{clock_text(seconds)} {min(share_done, 1.0):.0%}",
         f"{_counted(tally.seeds, 'seed')}, a schedule each ({rate:,.0f}/s, {rate * 60:,.0f} a minute)",
         f"{tally.items:,} items",
     ]

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import OwnSource, Positioned, Reader, Source, pass_on, warn_of_loss
@@ -104,12 +104,12 @@ def decoder(function: str, decode: str | Decode, type: Any) -> Decode:
     return made[decode]
 
 
-def with_schema(source: _Decoding) -> Callable[[Mapping[str, Any]], Source] | None:
+def with_schema(source: Any) -> Callable[[Mapping[str, Any]], Source] | None:
     """Of a source of messages with JSON the same source that reads them as rows; see `OwnSource`."""
     if not (isinstance(source.decode, Values) and source.decode.is_plain):
         return None
 
-    def made(schema: Mapping[str, Any]) -> Source:
+    def made(schema: Mapping[str, Any]) -> Any:
         from drift.columns.read import checked_schema
         from drift.sources.json_rows import RowValues
 
@@ -119,11 +119,6 @@ def with_schema(source: _Decoding) -> Callable[[Mapping[str, Any]], Source] | No
         return of_rows
 
     return made
-
-
-class _Decoding(Source, Protocol):
-    decode: Decode
-    with_schema: Callable[[Mapping[str, Any]], Source] | None
 
 
 class Undecodable(NamedTuple):

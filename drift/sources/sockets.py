@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import selectors
 import socket
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import OwnSource, Reader
 from drift.sources.polled import AsMade, Fetched, LiveReader, Poller, Undecodable
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.numbers import check_int
@@ -64,7 +64,7 @@ def tcp_lines(
     return TcpLines(host, port, connect, until_closed, line_bytes_max, connections_max)
 
 
-class TcpLines:
+class TcpLines(OwnSource):
     """It serves one run that reads; `close` it if none comes.
 
     Attributes:
@@ -82,7 +82,6 @@ class TcpLines:
         self._listener: socket.socket | None = None
         self._connection: socket.socket | None = None  # of a reader that has not read
         self._used = False
-        self._diverts_as = ""
         self.address = (host, port)
         if not connect:
             try:
@@ -100,10 +99,8 @@ class TcpLines:
     def port(self) -> int:
         return self.address[1]
 
-    def diverting(self, name: str) -> TcpLines:
-        """Lines that cannot be decoded, and connections that end within a line, leave others
-        unaffected.
-        """
+    def diverting(self, name: str) -> Self:
+        """Lines that cannot be decoded, and connections that end within a line, leave others unaffected."""
         self._diverts_as = name
         return self
 

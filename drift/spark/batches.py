@@ -219,6 +219,11 @@ class RowOutbox:
         self._rows.append(row)
         self._bytes += len(row.body or b"") + 100
 
+    def adding(self, rows: Iterable[BatchRow]) -> Iterator[pa.RecordBatch]:
+        for row in rows:
+            self.add_row(row)
+            yield from self.ready()
+
     def ready(self) -> Iterator[pa.RecordBatch]:
         """Rows, once there are enough of them."""
         if self._bytes >= _ROWS_BYTES:

@@ -134,9 +134,7 @@ def through_maps(
             read += len(columns.metas)
             worker.handle([(name, columns)], outbox, settled)
             yield from outbox.ready()
-        for row in worker.waiting(0):
-            outbox.add_row(row)
-            yield from outbox.ready()
+        yield from outbox.adding(worker.waiting(0))
     except Refused as refused:
         outbox.add_row(error_row(levels.last, refused.error, refused.key))
     except DriftError as error:
@@ -159,9 +157,7 @@ def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         for row in rows_in(batch):
             worker.release_later(row, outbox)
             yield from outbox.ready()
-    for row in worker.waiting(0):
-        outbox.add_row(row)
-        yield from outbox.ready()
+    yield from outbox.adding(worker.waiting(0))
     yield from outbox.rest()
 
 
@@ -196,12 +192,9 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
                 else:
                     inbox.add(row)
         worker.handle(inbox.below(END_OF_TIME), outbox, END_OF_TIME)
-        for row in worker.waiting(target):
-            outbox.add_row(row)
-            yield from outbox.ready()
-        for row in worker.state_rows(target, work.writes_state) if work.writes_state else ():
-            outbox.add_row(row)
-            yield from outbox.ready()
+        yield from outbox.adding(worker.waiting(target))
+        if work.writes_state:
+            yield from outbox.adding(worker.state_rows(target, work.writes_state))
     except DriftBug:
         raise
     except DriftError as error:

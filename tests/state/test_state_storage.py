@@ -67,6 +67,10 @@ def items_of(run: drift.Run) -> list[Any]:
     return [(item.position, item.sink, item.meta, item.payload) for item in run]
 
 
+def started(state: Any, **more: Any) -> drift.Run:
+    return drift.run(graph, {"items": range(ITEMS)}, state=state, batch_items=100, **more)
+
+
 class Whole:
     """What a run without trouble gives."""
 
@@ -524,7 +528,7 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpo
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "state"
-    run = drift.run(graph, {"items": range(ITEMS)}, state=drift.Checkpoints(folder, every_s=0), batch_items=100)
+    run = started(drift.Checkpoints(folder, every_s=0))
     batches = run.batches()
     next(batches)
     next(batches)
@@ -561,7 +565,7 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
 ) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=2)
     with merging_at_once():
-        run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+        run = started(checkpoints)
         seen: list[Any] = []
         with pytest.raises(drift.StorageError, match="lacks what this run has stored there") as ended:
             for number, batch in enumerate(run.batches()):
@@ -576,7 +580,7 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
     assert exit_code(ended.value) == 9 and "appendonly" in str(ended.value)
     items, digest = whole.items, whole.digest
     assert seen == [payload for *_, payload in items[: len(seen)]]
-    again = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+    again = started(checkpoints)
     assert again.resumed_from is not None and 0 < again.resumed_from.output.position < len(seen)
     assert items_of(again) == items[again.resumed_from.output.position :] and again.report.digest == digest
 
@@ -658,7 +662,7 @@ def test_a_server_that_comes_back_without_the_stream_of_a_sink_is_said_to_have_o
 def test_states_are_not_looked_up_in_older_data(restarting: Redis) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=1)
     with merging_at_once():
-        run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+        run = started(checkpoints)
         for number, _ in enumerate(run.batches()):
             wait_until_stored(run)
             if number == 3:
@@ -666,9 +670,7 @@ def test_states_are_not_looked_up_in_older_data(restarting: Redis) -> None:
             if number == 12:
                 break
         run.close()
-    run = drift.run(
-        graph, {"items": range(ITEMS)}, state=drift.Checkpoints(f"{restarting.url}#run", every_s=1000), batch_items=100
-    )
+    run = started(drift.Checkpoints(f"{restarting.url}#run", every_s=1000))
     assert run.resumed_from is not None
     restarting.kill()
     restarting.start()
@@ -690,7 +692,7 @@ def test_a_server_that_is_away_is_one_clear_error_of_a_command(url: str, command
 
 def test_a_server_that_goes_away_during_a_run_ends_it_with_a_clear_error(restarting: Redis) -> None:
     checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, away_max_s=0.2)
-    run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+    run = started(checkpoints)
     batches = run.batches()
     next(batches)
     restarting.kill()
@@ -800,7 +802,7 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
     postgres_url: str, tmp_path: Path, whole: Whole
 ) -> None:
     checkpoints = drift.Checkpoints(f"{postgres_url}#{tmp_path.name}", every_s=0, keep=2)
-    run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+    run = started(checkpoints)
     assert isinstance(run._run_checkpoints, RunCheckpoints)
     of_run = "from drift_state_rows where run = %s"
     with (
