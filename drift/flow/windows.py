@@ -61,7 +61,7 @@ from drift.operators import (
 from drift_graph.called import called_in, no_attribute
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
-from drift_graph.later import at
+from drift_graph.later import HOPS_MAX, at
 from drift_graph.meta import END
 from drift_graph.moments import Span, span_from
 from drift_graph.payloads import Rows
@@ -898,7 +898,7 @@ def sliding(size: Span, every: Span, offset: Span = 0, *, closed: Closed = "left
         closed: which of its two ends belong to a window: "left", "right", "both" or "none".
 
     Raises:
-        GraphError: an argument is none of these.
+        GraphError: an argument is none of these, or an item would be in more than 1,000,000 windows.
     """
     _check_closed("sliding", closed)
     spans = (
@@ -907,6 +907,11 @@ def sliding(size: Span, every: Span, offset: Span = 0, *, closed: Closed = "left
         _span("sliding", "offset", offset, None),
         _text_of(size, every, offset),
     )
+    if (windows := -(-spans[0] // spans[1])) > HOPS_MAX:  # the last item of a key would set a timer so often
+        raise GraphError(
+            f"drift.windows.sliding({size!r:.80}, every={every!r:.80}) puts each item in {windows:,} windows, and "
+            f"{HOPS_MAX:,} are the most (at {caller()}); pass a smaller size= or a greater every="
+        )
     if closed == "left":
         return _Sliding(*spans)
     return _SlidingClosed(*spans, closed == "both", closed in ("right", "both"))

@@ -386,6 +386,10 @@ def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[An
             r"it is called allowed here, .*EventTime\(\.\.\., allowed=\.\.\.\) at the source",
         ),
         (lambda stream: stream.filter(str.islower, 2), "filter takes a function, not 2"),
+        (
+            lambda stream: stream.window(drift.windows.sliding(2**70, every=5)),
+            r"sliding\(1180591620717411303424, every=5\) puts each item in 236,118,324,143,482,260,685 windows, and 1,",
+        ),
     ],
 )
 def test_a_call_with_arguments_of_another_step_says_what_to_write(write: Callable[[Any], Any], words: str) -> None:
