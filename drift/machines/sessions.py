@@ -12,7 +12,7 @@ numbers of keys and columns of values, objects a list of each; the windows are t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,8 +29,6 @@ from drift_graph.metas import Integers, Metas
 from drift_graph.payloads import Rows
 from drift_graph.unchanged import Sample
 from drift_kernel import kernel
-
-_NONE: Mapping[Any, bytes] = {}
 
 
 class _Ended(NamedTuple):
@@ -99,7 +97,7 @@ class Prolonging(InOrder):
             self._table.take_back()
             return 0, []
         if self._shared.undo:
-            self._shared.undo.note(Before(keys, partial(_entries_of, *self._table.before())))
+            self._shared.undo.note(Before(keys, partial(_entries_of, self._table.before())))
         self._table.keep()
         return len(metas), self._sent(ended)
 
@@ -136,18 +134,16 @@ class Prolonging(InOrder):
         return [Columns(ended.timers.with_suffix(self._output), ended.windows, None)] if ended.cells else []
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        over, moved, keys = self._table.fire(bound)
-        order, timers = Metas(moved).sorted()
-        self._shared.note_fired(timers, self._kernel.taken(keys, order))
+        over, moved, had = self._table.fire(bound)
+        order, timers = Metas(had).sorted()
+        self._shared.note_fired(timers, self._kernel.taken(self._table.keys_of(moved), order))
         made = self._ended(over)
         if made is None:
             self._table.go_on(over)
             over = over[:0]
         if self._shared.undo and (over or moved):
-            of = dict.fromkeys((*keys, *self._table.keys_of(over)))
-            cells, had_moved = self._table.cells_of(of), dict(zip(keys, moved))
-            those = array("q", range(len(cells)))
-            self._shared.undo.note(Before(of, partial(_entries_of, self._table.copied(cells), those, had_moved)))
+            before = self._table.before_fired(over, moved, had)
+            self._shared.undo.note(Before(before.all_keys(), partial(_entries_of, before)))
         if made is None:
             return []
         self._shared.note_fired(made.timers, self._table.keys_of(made.cells))
@@ -156,17 +152,14 @@ class Prolonging(InOrder):
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
         cells = self._table.cells_of(keys if keys is None else dict.fromkeys(keys))
-        for key, (state, timers) in self._entries(cells):
+        for key, (state, timers) in _entries_of(self._table, cells):
             self._shared.states[key] = state
             for meta, timer in timers:
                 self._shared.timers.set(key, Due(meta, timer, BEGINNING))
         self._table.end(cells)
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
-        return dict(self._entries(self._table.cells_of(keys)))
-
-    def _entries(self, cells: Integers) -> Iterable[tuple[Any, Any]]:
-        return _entries_of(self._table, cells)
+        return dict(_entries_of(self._table, self._table.cells_of(keys)))
 
     @property
     def least(self) -> bytes | None:
@@ -177,9 +170,9 @@ class Prolonging(InOrder):
         return len(self._table)
 
 
-def _entries_of(table: Any, cells: Integers, moved: Mapping[Any, bytes] = _NONE) -> Iterable[tuple[Any, Any]]:
-    """The states and timers of sessions, with those timers by key that have moved since."""
+def _entries_of(table: Any, cells: Integers | None = None) -> Iterable[tuple[Any, Any]]:
+    """The states and timers of sessions; without cells of all in a table that was made for undo."""
+    cells = array("q", range(len(table.all_keys()))) if cells is None else cells
     *states, notes = table.states(cells)
-    keys, metas = table.keys_of(cells), table.timers_of(cells)
-    for key, state, note, meta in zip(keys, zip(*states), notes, metas):
-        yield key, (state, [(moved.get(key, meta), Timer(key, note))])
+    for key, state, note, meta in zip(table.keys_of(cells), zip(*states), notes, table.timers_of(cells)):
+        yield key, (state, [(meta, Timer(key, note))])

@@ -1134,22 +1134,33 @@ cdef class Sessions:
         return made
 
     def before(self):
-        """What the keys of the last `add`, which is not kept yet, had before it: a table as `copied` has it, and its
-        cells.
+        """What the keys of the last `add`, which is not kept yet, had before it: sessions in a table of their own, in
+        whose first cells they are, and none of which ends there.
         """
         cdef _Before before = self.batch[0]
-        cdef Sessions made = self.batch[4]
-        made.columns, made.keys = tuple(before.columns), self.keys_of(before.known)
-        made.notes = [self.notes[cell] for cell in before.known]
-        return made, _python_array("q", range(len(before.known)))
+        return self.with_keys(self.batch[4], before.known, before.columns)
 
-    def copied(self, const int64_t[::1] cells):
-        """The sessions of these cells in a table of their own, in whose first cells they are; none ends there."""
-        cdef Py_ssize_t at
+    def before_fired(self, const int64_t[::1] over, const int64_t[::1] moved, list timers not None):
+        """The same of the last `fire`, before `end`; a session that had moved and ended is last as it was.
+
+        Args:
+            over, moved, timers: what it returned.
+        """
+        cdef array.array cells = array.clone(_INT64S, over.shape[0] + moved.shape[0], False)
+        cdef Py_ssize_t at, ended = over.shape[0]
         cdef Accumulators column
-        cdef Sessions made = self.without_accumulators(cells)
-        made.columns = tuple([column.copied(cells) for column in self.columns])
-        made.keys = [self.keys[cells[at]] for at in range(cells.shape[0])]
+        cdef Sessions made
+        for at in range(len(cells)):
+            cells.data.as_longlongs[at] = over[at] if at < ended else moved[at - ended]
+        made = self.without_accumulators(cells)
+        for at in range(ended, len(cells)):
+            timer = timers[at - ended]
+            made.put_timer(at, <const uint8_t *>PyBytes_AS_STRING(timer), PyBytes_GET_SIZE(timer))
+        return self.with_keys(made, cells, [column.copied(cells) for column in self.columns])
+
+    cdef Sessions with_keys(self, Sessions made, const int64_t[::1] cells, list columns):
+        cdef Py_ssize_t at
+        made.columns, made.keys = tuple(columns), self.keys_of(cells)
         made.notes = [self.notes[cells[at]] for at in range(cells.shape[0])]
         return made
 
@@ -1184,11 +1195,12 @@ cdef class Sessions:
         self.batch = None
 
     def fire(self, bytes bound not None):
-        """Fire the timers below a bound: the cells of sessions that have ended, and of those whose timer has set itself
-        again the metas and keys before. Then `end` or `go_on` is called.
+        """Fire the timers below a bound: the cells of sessions that have ended, and those of sessions whose timer has
+        set itself again, with its meta before. Then `end` or `go_on` is called.
         """
         cdef array.array over = array.clone(_INT64S, 0, False), above = array.clone(_INT64S, 0, False)
-        cdef list moved = [], keys = []
+        cdef array.array moved = array.clone(_INT64S, 0, False)
+        cdef list timers = []
         cdef int64_t last_time = INT64_MIN, cell, until
         if PyBytes_GET_SIZE(bound) >= 8:  # else it is below all timers
             last_time = <int64_t>(_read_big(<const uint8_t *>PyBytes_AS_STRING(bound)) ^ _SIGN_BIT)
@@ -1207,13 +1219,13 @@ cdef class Sessions:
                 continue
             timer = self.timer(cell)
             if self.move(cell, until):  # it waits for its new time, see `first_waiting`
-                moved.append(timer)
-                keys.append(self.keys[cell])
+                timers.append(timer)
+                _push(moved, cell)
             else:
                 self.pop()
                 _push(above, cell)
         self.go_on(above)
-        return over, moved, keys
+        return over, moved, timers
 
     def go_on(self, const int64_t[::1] cells):
         """These sessions wait for their timers again."""
@@ -1259,6 +1271,10 @@ cdef class Sessions:
     def keys_of(self, const int64_t[::1] cells):
         cdef Py_ssize_t at
         return [self.keys[cells[at]] for at in range(cells.shape[0])]
+
+    def all_keys(self):
+        """The keys of all cells of a table made by `before` or `before_fired`."""
+        return self.keys
 
     def cells_of(self, keys=None):
         """The cells of those of these keys that have a session; without keys of all."""
