@@ -5,7 +5,8 @@ it.
 
 Why: sorted batches are in a heap by their first meta; the part below a bound is cut off. The output does not depend on
 when an item is taken, since groupings correct themselves; but a later item that was processed at once would be
-corrected by every item before its time, and so would a window by those that come out of order.
+corrected by every item before its time, and so would a window by those that come out of order. What steps that wait for
+their level have not run yet is here, and by the least of it the level is tracked.
 """
 
 from __future__ import annotations

@@ -183,6 +183,7 @@ class Worker:
             grouping is complete below the one that it reads.
 
     Attributes:
+        frontiers: by level, below which nothing is in flight or waits, as far as this worker has heard.
         holds_later: whether items may wait here for their time, so that a turn depends on the heartbeat.
     """
 
@@ -212,7 +213,7 @@ class Worker:
         self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
-        self._frontiers: Sequence[bytes] = [BEGINNING] * self._levels.count
+        self.frontiers: Sequence[bytes] = [BEGINNING] * self._levels.count
         self._bounds = dict.fromkeys(self._stages, BEGINNING)  # below it all has come to a stage
         self._at_once = FIRST  # that fire at once: as many as make a batch, once that is known
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
@@ -323,7 +324,7 @@ class Worker:
             level = self._levels.behind[name]
             if least is not None and ((known := found[level]) is None or least < known):
                 found[level] = least
-        floors = (max(self._minimal_time, frontier) for frontier in self._frontiers)
+        floors = (max(self._minimal_time, frontier) for frontier in self.frontiers)
         return [least and max(global_time_of(least), floor) for least, floor in zip(found, floors)]
 
     @property
@@ -416,7 +417,7 @@ class Worker:
             self._sent.settle(minimal_time)
         if frontiers:
             heartbeat = frontiers[0]
-            self._frontiers = list(map(max, self._frontiers, frontiers))
+            self.frontiers = list(map(max, self.frontiers, frontiers))
         else:
             frontiers = [heartbeat] * self._levels.count
         self._heartbeat = max(self._heartbeat, heartbeat)
@@ -531,7 +532,7 @@ class Worker:
 
     def _begin_at(self, checkpoint: bytes) -> None:
         self._minimal_time = self._heartbeat = checkpoint
-        self._frontiers = [checkpoint] * self._levels.count
+        self.frontiers = [checkpoint] * self._levels.count
         self._bounds = dict.fromkeys(self._bounds, checkpoint)
         for stage in self._stages.values():
             stage.settle(checkpoint)

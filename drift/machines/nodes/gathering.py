@@ -5,7 +5,8 @@ is idle.
 
 Why: if most output is cancelled by later batches with earlier times, every batch repeats most of the work. Then batches
 are gathered until they have as many items as they may correct, so the work grows with n log n in the number of items,
-not with its square.
+not with its square. Steps that wait for their level correct nothing and need none of this; scans do: of 3,000 numbers
+in random order over zeromq a running total takes back 3,600 outputs, and 102,000 if nothing is gathered.
 """
 
 from __future__ import annotations

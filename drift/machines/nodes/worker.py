@@ -3,9 +3,10 @@
 Invariant: older items are processed before newer ones that they could correct, if both have arrived, and no batch waits
 for ever. A turn's batches are acknowledged in one ack, with all messages that they caused.
 
-Why patience: large batches for a grouping wait while older items are in flight, as long as there is other work, and a
-while longer: otherwise a neighbour that is only a little behind would have them corrected. Nothing is released later
-for it, since minimal time waits as well. Batches from the feed come in order, and do not wait.
+Why patience: large batches for a step that corrects itself wait while older items are in flight, as long as there is
+other work, and a while longer: otherwise a neighbour that is only a little behind would have them corrected. Nothing is
+released later for it, since minimal time waits as well. Batches from the feed come in order, and do not wait; nor do
+items of steps that wait for their level, which hold them back themselves.
 
 Memory: a batch of which too much would be made is taken in pieces; the rest is a message of this worker to itself, with
 an own granule. A worker that has made much that may still be in flight takes further batches, of input or for
@@ -165,7 +166,6 @@ class WorkerNode(Node):
         self._batch_s = 0.0  # how long the last such turn took
         self._in_flight, self._noticed = reached, 0
         self._minimal_time = reached
-        self._frontiers = [reached] * self.levels.count
 
     def halt(self, order: Halt) -> Halted:
         return Halted(order.generation, self._minimal_time)
@@ -296,11 +296,10 @@ class WorkerNode(Node):
                 self._made_bytes -= heappop(made)[1]
         is_checkpoint = notice.checkpoint and notice.time >= self._minimal_time
         frontiers = notice.frontiers or [notice.time] * self.levels.count
-        moves = notice.time > self._minimal_time or any(map(gt, frontiers, self._frontiers))
+        moves = notice.time > self._minimal_time or any(map(gt, frontiers, self.machine.frontiers))
         if moves or self.levels.cyclic:
             self._minimal_time = max(self._minimal_time, notice.time)
-            self._frontiers = list(map(max, self._frontiers, frontiers))
-            self.machine.settle(self._minimal_time, frontiers=self._frontiers, in_flight=notice.in_flight)
+            self.machine.settle(self._minimal_time, frontiers=frontiers, in_flight=notice.in_flight)
         if self._order is not None and self._minimal_time >= self._order.checkpoint:
             self._order = None
         if self.watched and self._minimal_time > self._watched_to:
