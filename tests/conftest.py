@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from spark_archive import options
+from waiting import HANG_S
 
 import drift
 import drift_kernel
+from drift.engines.zeromq import engine as zeromq_engine
 
 _common = {
     "deadline": None,
@@ -48,6 +50,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", options())
+zeromq_engine._START_S = HANG_S  # that a busy machine starts a worker slowly is no verdict
 
 # Tests, and children of theirs, import what is beside them and what is in other areas.
 _HERE = Path(__file__).parent
