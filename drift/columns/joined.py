@@ -23,6 +23,7 @@ from drift.columns.groups import UNUSED_MIN, KeyNumbers
 from drift.columns.rows import Frame
 from drift.columns.sided import PairRows, SideRows, pairs_of
 from drift_graph.errors import InputError
+from drift_graph.meta import BEGINNING
 
 #: An entry of a side of a key: its time, and the row.
 Entry = tuple[int, Any]
@@ -154,6 +155,9 @@ class Joined:
         before, after: bounds of an interval join; None if all pairs are wanted.
         table: whether the rows of the right are a table: those of the left find them, and are not stored.
         outer: whether rows of the left without a pair are given, which none may come for later.
+
+    Attributes:
+        last: the last meta of the rows so far.
     """
 
     def __init__(self, before: int | None, after: int | None, *, table: bool = False, outer: bool = False) -> None:
@@ -163,6 +167,7 @@ class Joined:
         self._table, self._outer = table, outer
         self._counts = np.zeros(0, np.int64)  # of each number, how many rows are stored
         self.now = 0  # the time of the last row
+        self.last = BEGINNING
 
     def __bool__(self) -> bool:
         return bool(self.sides[0].runs or self.sides[1].runs)

@@ -29,7 +29,7 @@ class Shared(NamedTuple):
     """What a stage shares with the form in order of its logic.
 
     Attributes:
-        states, timers: those that are in the stage.
+        states, timers: those that are in the stage; `put` sets them, see `KeyedState.put`.
         get: fetches the states of keys, whose rows come now; see `KeyedState.get`.
         note_fired: notes that timers have fired, by their metas and keys.
         fire: fires the timers of the stage below a bound, and adds what they make; False if a call has raised.
@@ -40,6 +40,7 @@ class Shared(NamedTuple):
 
     states: dict[Any, Any]
     timers: Timers
+    put: Callable[[Iterable[tuple[Any, Any]]], None]
     ranks: Sequence[bytes]
     get: Callable[[Sequence[bytes], Sequence[Any]], None]
     note_fired: Callable[[Sequence[bytes], Sequence[Any]], None]
@@ -87,6 +88,9 @@ class InOrder:
     in_kernel: ClassVar[bool] = False
     takes_later: ClassVar[bool] = False
 
+    _shared: Shared
+    _arrays: Any = None  # of a form that has all of its states in them
+
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""
         raise NotImplementedError
@@ -110,9 +114,13 @@ class InOrder:
         """The states and timers of those of the keys that have any here; see `KeyedState.put`."""
         return {}
 
+    def _keep(self) -> None:
+        """Keep all that is in arrays, for undo."""
+        self._shared.undo.note_whole(self._arrays.copied)
+
     def put_back(self, kept: Any) -> None:
         """Have again what was kept of all that is here; see `drift.machines.undo.Whole`."""
-        raise NotImplementedError
+        self._arrays = kept.back()
 
     @property
     def least(self) -> bytes | None:

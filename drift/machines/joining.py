@@ -21,7 +21,6 @@ from drift.machines.timers import Due
 from drift.operators import JoinsRows, Process, Timer
 from drift_graph.item import Columns
 from drift_graph.meta import (
-    BEGINNING,
     END_OF_TIME,
     LATER_MARK,
     TIME_MIN,
@@ -48,9 +47,7 @@ class _RowsByKey(InOrder):
         self._join, self._shared, self._phase = process.on_item, shared, process.phase
         suffix, _, of_timers, of_output = shared.ranks
         self._suffix, self._ending, self._output = suffix, of_timers + varint(0), suffix + of_output
-        self._arrays: Any = None  # a `Joined` once rows have come
         self._takes_over = True  # until states of the stage could not be columns
-        self._last = BEGINNING  # the last meta of the rows so far
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         return 0, []
@@ -60,32 +57,26 @@ class _RowsByKey(InOrder):
             self._arrays = self._join.in_arrays((self._suffix, self._ending, self._phase))
         times = metas.times()
         found = self._arrays.keys_of(rows) if self._join.fits(times, rows.sides.tobytes()) else None
-        if found is None:
+        if found is None:  # of other fields, or keys in no columns: these rows meet those here in objects
             self.hand_back()
             return 0, []
         keys, sides = found
         self._shared.get([metas[-1]] * len(keys), keys)
-        if not self._has_taken_over():
+        if not self._has_taken_over():  # rows of these keys are in the stage, and are no columns
             self.hand_back()
             return 0, []
-        self._last = self._last or metas[0]  # states that were taken over, of before a death, have no last row here
+        arrays = self._arrays
+        arrays.last = arrays.last or metas[0]  # states that were taken over, of before a death, have no last row here
         self._keep()
-        self._last = metas[-1]
+        arrays.last = metas[-1]
         sent = self._add(metas, times, rows, sides)
         if gone := self._arrays.without_rows():
-            self._shared.note_fired([self._last] * len(gone), gone)
+            self._shared.note_fired([metas[-1]] * len(gone), gone)
         return len(metas), sent
 
     def _add(self, metas: Metas, times: Sequence[int], rows: Any, sides: Any) -> list[Columns]:
         """Add rows to those in arrays; what they give."""
         raise NotImplementedError
-
-    def _keep(self) -> None:
-        self._shared.undo.note_whole(lambda: (self._arrays.copied(), self._last))
-
-    def put_back(self, kept: Any) -> None:
-        arrays, self._last = kept
-        self._arrays = arrays.back()
 
     def _has_taken_over(self) -> bool:
         """Whether all states are in arrays; those of the stage are taken over, if they can be."""
@@ -110,13 +101,9 @@ class _RowsByKey(InOrder):
         return absorbed
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        if not self._arrays:
-            return
-        for key, (state, timers) in self._states_of(None):
-            self._shared.states[key] = state
-            for meta, timer in timers:
-                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
-        self._arrays.clear()
+        if self._arrays:
+            self._shared.put(self._states_of(None))
+            self._arrays.clear()
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
         return dict(self._states_of(keys)) if self._arrays else {}
@@ -129,7 +116,7 @@ class _RowsByKey(InOrder):
         state, time = self._join.state_of(left, right)
         if time is None:
             return state, []
-        parent = self._last + self._suffix + form_of_identity(key)
+        parent = self._arrays.last + self._suffix + form_of_identity(key)
         (meta,) = Metas([parent]).later(self._ending, time, self._phase)
         return state, [(meta, Timer(key, None))]
 
@@ -199,7 +186,7 @@ class RollingRows(WaitingRows):
 
     def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
         sided = self._join.sided(self._key, rows)  # type: ignore[attr-defined]
-        if sided is None:
+        if sided is None:  # as where rows have other fields
             self.hand_back()
             return 0, []
         return super().process_rows(metas, sided)
@@ -209,7 +196,7 @@ class RollingRows(WaitingRows):
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         sent = unless_it_raises(partial(super().fire, bound, ended=ended))
-        if sent is None:
+        if sent is None:  # a function raised: timers fire one by one, where that is reported
             self.hand_back()
             return []
         if self._arrays is not None and self._arrays.fired:

@@ -36,7 +36,7 @@ from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
 from drift.machines.timers import Due, Timers, Upcoming
-from drift.machines.undo import Before, Step, Undo, Whole
+from drift.machines.undo import Before, Step, Undo, taken_back
 from drift.operators import KeyedItems, OpensWindows, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
@@ -157,7 +157,9 @@ class KeyedStage(KeyedState):
             return self._sampled_for_timers((), states)
 
         samples = sample, sample_states, self._check
-        return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, self._undo, *samples)
+        return Shared(
+            states, timers, self.put, ranks, self.get, self._note_fired, self._fire_timers, self._undo, *samples
+        )
 
     @property
     def is_in_kernel(self) -> bool:
@@ -257,7 +259,7 @@ class KeyedStage(KeyedState):
         outputs: list[Any] = []
         batch = Keyed(metas, keys, payloads)
         if self._in_order is not None and (not is_complete or self._blocked):
-            self._in_order.hand_back(keys)
+            self._in_order.hand_back(keys)  # what may be corrected, or is behind a call that raised, is the log's
         if is_complete:
             return self._append(batch, outputs, is_complete=True)
         if diffs is None and not self._debts:
@@ -367,7 +369,7 @@ class KeyedStage(KeyedState):
         sent += outputs
         if done < len(batch.keys):
             rest = batch.after(done)
-            in_order.hand_back(rest.keys)
+            in_order.hand_back(rest.keys)  # a call raised, or the form has not such values: item by item from here
             return rest
         self._check(samples)
         return _NONE
@@ -503,7 +505,7 @@ class KeyedStage(KeyedState):
             if not self._blocked:
                 sent += in_order.fire(min(self.heartbeat, self.complete_below), ended=self.ended)
             if in_order.least is not None and in_order.least < self.heartbeat:
-                in_order.hand_back()
+                in_order.hand_back()  # what it could not fire, fires one by one
         self._fire_timers(self.heartbeat, sent, most)
         return self._leaving(sent, ports)
 
@@ -984,7 +986,7 @@ class KeyedStage(KeyedState):
         """
         above = self._above(checkpoint)
         if above and self._in_order is not None:
-            self._in_order.hand_back()
+            self._in_order.hand_back()  # for histories have states as the logic has them
         if self._paged is not None:
             self._paged.know(above)
         for key, history in above.items():
@@ -1027,31 +1029,23 @@ class KeyedStage(KeyedState):
 
     def _take_back(self, steps: Sequence[Step]) -> dict[Any, None] | None:
         """Have what there was before steps; the keys that they may have changed, or None for all."""
-        records = list(chain.from_iterable(step.records for step in steps))
-        at = next((at for at, record in enumerate(records) if isinstance(record, Whole)), None)
-        known: dict[Any, None] = {}
-        if at is not None:
+        whole, entries = taken_back(steps)
+        if whole is not None:
             assert self._in_order is not None
             for key in list(self._timers.by_key):
                 self._timers.put(key, ())
             self._states.clear()
-            self._in_order.put_back(records[at].kept)  # type: ignore[union-attr]
-            del records[at:]
-        if records and self._in_order is not None:
-            self._in_order.hand_back()
-        for record in reversed(records):
-            assert isinstance(record, Before)
-            entries = dict(record.entries())
-            known.update(dict.fromkeys(record.keys))
-            for key in dict.fromkeys(record.keys):
-                entry = entries.get(key, (self._initial, ()) if self.is_timed else self._initial)
-                state, timers = entry if self.is_timed else (entry, ())
-                self._put_state(key, state)
-                if self.is_timed:
-                    self._timers.put(key, [Due(meta, timer, BEGINNING) for meta, timer in timers])
+            self._in_order.put_back(whole.kept)
+        if entries and self._in_order is not None:
+            self._in_order.hand_back()  # for what keys had is as the logic has it
+        for key, entry in entries.items():
+            state, timers = (self._initial, ()) if entry is DELETED else entry if self.is_timed else (entry, ())
+            self._put_state(key, state)
+            if self.is_timed:
+                self._timers.put(key, [Due(meta, timer, BEGINNING) for meta, timer in timers])
         if self._paged is not None:
-            self._paged.know(known)
-        return known if at is None else None
+            self._paged.know(entries)
+        return entries if whole is None else None
 
     def _run_first(self, step: Step, place: bytes) -> None:
         """Process again what of a step is below a place; steps behind it have nothing below."""

@@ -98,7 +98,7 @@ class Numbering(InOrder):
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
         if len(self._table):
-            self._shared.states.update(self._table.entries())
+            self._shared.put(self._table.entries().items())
             self._table.clear()
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:

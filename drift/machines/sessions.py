@@ -18,13 +18,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
-from drift.machines.timers import Due
 from drift.machines.undo import Before
 from drift.operators import Process, ProlongsWindows, Timer
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.later import HOPS_MAX
-from drift_graph.meta import BEGINNING, END, FIRST_OF_MOMENT, LATER_MARK, hops_of, pack_time, time_of, varint
+from drift_graph.meta import END, FIRST_OF_MOMENT, LATER_MARK, hops_of, pack_time, time_of, varint
 from drift_graph.metas import Integers, Metas
 from drift_graph.payloads import Rows
 from drift_graph.unchanged import Sample
@@ -152,10 +151,7 @@ class Prolonging(InOrder):
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
         cells = self._table.cells_of(keys if keys is None else dict.fromkeys(keys))
-        for key, (state, timers) in _entries_of(self._table, cells):
-            self._shared.states[key] = state
-            for meta, timer in timers:
-                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
+        self._shared.put(_entries_of(self._table, cells))
         self._table.end(cells)
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:

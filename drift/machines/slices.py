@@ -13,10 +13,9 @@ from typing import Any
 
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.log import Keyed
-from drift.machines.timers import Due
 from drift.operators import Process
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, varint
+from drift_graph.meta import varint
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
@@ -24,10 +23,8 @@ from drift_graph.payloads import Rows
 class MergingSlices(InOrder):
     """The form of a process whose function for items is a `drift.operators.MergesSlices`."""
 
-    _arrays: Any = None  # a `Merging`, once something in arrays has come
-
     def __init__(self, process: Process, shared: Shared) -> None:
-        self._on_item, self._shared = process.on_item, shared
+        self._on_item, self._shared = process.on_item, shared  # `_arrays` is a `Merging` once slices in them have come
         suffix, _, of_timers, of_output = shared.ranks
         self._timers_of = suffix, of_timers + varint(0), process.phase
         self._output = suffix + of_output + varint(0)
@@ -63,22 +60,14 @@ class MergingSlices(InOrder):
         self._arrays.fire(bound)
         return self._sent()
 
-    def _keep(self) -> None:
-        self._shared.undo.note_whole(self._arrays.copied)
-
-    def put_back(self, kept: Any) -> None:
-        self._arrays = kept.back()
-
     def _sent(self) -> list[Columns]:
         timers, keys, windows = self._arrays.taken()
         self._shared.note_fired(timers, keys)
         return [Columns(timers.with_suffix(self._output), windows, None)]
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        for key, (state, timers) in self._arrays.take() if self._arrays is not None else ():
-            self._shared.states[key] = state
-            for meta, timer in timers:
-                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
+        if self._arrays is not None:
+            self._shared.put(self._arrays.take())
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
         found = dict(self._arrays.entries()) if self._arrays is not None else {}

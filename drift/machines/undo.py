@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from drift.machines.checkpoints import DELETED
 from drift_graph.item import Columns
 
 T = TypeVar("T")
@@ -56,6 +58,21 @@ class Step(NamedTuple):
     rows: Columns | None
     ended: bool
     records: Sequence[Before | Whole]
+
+
+def taken_back(steps: Sequence[Step]) -> tuple[Whole | None, dict[Any, Any]]:
+    """What there was before steps: all of a form in order, if it was kept, and then what keys had, or DELETED.
+
+    A key has what the first record says that knows it; what comes behind all of a form says nothing more.
+    """
+    found: dict[Any, Any] = {}
+    for record in chain.from_iterable(step.records for step in steps):
+        if isinstance(record, Whole):
+            return record, found
+        entries = dict(record.entries())
+        for key in record.keys:
+            found.setdefault(key, entries.get(key, DELETED))
+    return None, found
 
 
 class Undo(Generic[T]):

@@ -20,13 +20,11 @@ from typing import Any, ClassVar, NamedTuple
 from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
 from drift.machines.room import ROOM_BYTES
-from drift.machines.timers import Due
 from drift.machines.undo import Before
 from drift.operators import OpensWindows, Process, Timer
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.meta import (
-    BEGINNING,
     END_OF_TIME,
     FIRST_OF_MOMENT,
     LATER_MARK,
@@ -272,9 +270,9 @@ class Opening(InOrder):
         sent.append(Columns(ended.timers.with_suffix(self._output), ended.outputs, None))
 
     def _end(self, sent: list[Columns]) -> bool:
-        """Output the windows here; False if that raises: they are handed back."""
+        """Output the windows here; False if they are handed back."""
         ended = self._ended([(self._until, 0, len(self._table))], Metas.joined(self._timers))
-        if ended is None:
+        if ended is None:  # a function raised, or all would be too much at once: they end by their timers
             self.hand_back()
             return False
         if self._shared.undo:
@@ -294,10 +292,7 @@ class Opening(InOrder):
         self._timers = []
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        for key, (state, timers) in self._entries(range(len(self._table))):
-            self._shared.states[key] = state
-            for meta, timer in timers:
-                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
+        self._shared.put(self._entries(range(len(self._table))))
         self._forget()
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
