@@ -202,18 +202,19 @@ class _Ended:
         dues: of each the time of its timer, or `_NONE`.
     """
 
-    __slots__ = ("slices", "numbers", "start", "firsts", "timers", "dues", "_first")
+    __slots__ = ("slices", "numbers", "start", "firsts", "timers", "dues", "_first", "_least")
 
     def __init__(self, slices: Slices, numbers: Array, firsts: Array, timers: list[bytes], dues: Array) -> None:
         self.slices, self.numbers, self.start = slices, numbers, int(slices.starts[0])
         self.firsts, self.timers, self.dues = firsts, timers, dues
         self._first: int | None = None
+        self._least: bytes | None = None
 
     def put(self, at: Array, due: int) -> None:
         """Set the times of timers in these places."""
         self.dues = self.dues.copy()  # the others are those of copies
         self.dues[at] = due
-        self._first = None
+        self._first = self._least = None
 
     @property
     def first(self) -> int:
@@ -221,6 +222,15 @@ class _Ended:
         if self._first is None:
             self._first = int(self.dues.min(where=self.dues != _NONE, initial=_NEVER))
         return self._first
+
+    @property
+    def least(self) -> bytes:
+        """The meta of the first timer. Timers of one moment are not in the order of the slices that they are of: what
+        was made of timers has hashes in its metas.
+        """
+        if self._least is None:
+            self._least = min(map(self.timers.__getitem__, np.flatnonzero(self.dues == self.first).tolist()))
+        return self._least
 
 
 class _Over(NamedTuple):
@@ -281,10 +291,8 @@ class Merging:
     @property
     def least(self) -> bytes | None:
         """The meta of the first timer."""
-        of_first = min(self._ended, key=lambda each: each.first, default=None)
-        if of_first is None or of_first.first == _NEVER:
-            return None
-        return of_first.timers[int((of_first.dues == of_first.first).argmax())]
+        first = min((each.first for each in self._ended), default=_NEVER)
+        return None if first == _NEVER else min(each.least for each in self._ended if each.first == first)
 
     @staticmethod
     def stretches(slices: Slices) -> Iterator[tuple[int, int]]:

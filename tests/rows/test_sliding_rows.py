@@ -103,6 +103,23 @@ def test_slices_in_arrays_are_merged_as_slices_are(
 
 
 @pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
+def test_nothing_comes_below_the_first_timer_of_windows_that_one_item_has_caused() -> None:
+    rows = [{"zone": f"{at}", "day": 0, "n": at, "fare": 0.0} for at in range(9)]
+    slicing, merging = stages_of(("zone",), ["n"], (6, 3))
+    for stage in (slicing, merging):
+        stage.track()
+        stage.heartbeat = stage.complete_below = meta_at(3)
+    parts = Metas([meta_at(1) + bytes([part]) for part in range(9)])
+    slicing.process(Columns(parts, Frame(pl.DataFrame(rows, schema=SCHEMA)), None), {})
+    merging.process(slicing.fire({}), {})
+    for fired in (9, 0):  # the windows of one end, and nothing of the next
+        entries = merging._in_order.entries([row["zone"] for row in rows])
+        timers = [meta for _, each in entries.values() for meta, _ in each]
+        assert len(timers) == 9 and merging.least_timer == min(timers)
+        assert len(merging.fire({}).metas) == fired
+
+
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
 def test_slices_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"zone": f"{at % 9}", "day": at // 3, "n": at, "fare": at / 7} for at in range(600)]
     graph = drift.Graph("windows")
