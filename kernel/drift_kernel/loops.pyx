@@ -204,7 +204,7 @@ cdef class Accumulators:
         if type(values) is tuple:
             for at in range(count):
                 if begins[at]:
-                    counted[cells[at]] = 0
+                    counted[cells[at]], self.objects[cells[at]] = 0, None  # there may be one of before all were numbers
             return 0
         if len(values) != count or not are_known and is_known.shape[0] != count:
             raise ValueError(f"there are {count} items, and {len(values)} values")

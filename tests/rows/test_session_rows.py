@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from decimal import Decimal
 from itertools import accumulate
 from operator import add
 from pathlib import Path
@@ -276,3 +277,17 @@ def test_sessions_that_cannot_be_in_arrays_go_on_behind_checkpoints(tmp_path: Pa
                 if len(found) in (60, 150, 210):
                     run.stop()
         assert found == expected
+
+
+@pytest.mark.parametrize("batch_items", [1, 3])
+@pytest.mark.parametrize("of", [drift.windows.session(3), drift.windows.tumbling(5)])
+def test_windows_that_begin_with_nulls_have_nothing_of_ended_ones(of: drift.windows.Windows, batch_items: int) -> None:
+    """Values that are no numbers of 64 bits are objects, and what has ended leaves its own behind."""
+    graph = drift.Graph("nulls")
+    rows = graph.source("rows", schema={"at": int, "key": str, "n": pl.Decimal(20, 2)}, time=drift.EventTime("at"))
+    rows.key_by("key").window(of).rows(mean=drift.agg.mean("n"), total=drift.agg.sum("n")).sink("out")
+    pairs = [(0, "1.10"), (1, "2.00"), (10, None), (11, None), (12, "3.00")]
+    made = [{"at": at, "key": "a", "n": None if n is None else Decimal(n)} for at, n in pairs]
+    found = [item.payload for item in drift.run(graph, {"rows": made}, batch_items=batch_items)]
+    expected = [(Decimal("1.55"), Decimal("3.10")), (Decimal("3.00"), Decimal("3.00"))]
+    assert [(each["mean"], each["total"]) for each in found] == expected
