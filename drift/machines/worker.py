@@ -100,7 +100,7 @@ class Router:
                     sends.setdefault(worker, []).append((name, share))
         for name, batches in ports.items():  # after the groupings: a key that raises adds to FAILURES
             if name not in self._groups:
-                sends.setdefault(BARRIER, []).extend((name, columns) for columns in batches)
+                sends.setdefault(BARRIER, []).extend((name, columns) for columns in batches if columns.metas)
         return sends
 
     def _owners_of_rows(self, group: Group, payloads: Any) -> Sequence[int] | None:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from drift.machines.checkpoints import DELETED
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
 from drift.operators import Process
+from drift.testing import Seeds
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, Failure, sorted_by_meta
 from drift_graph.later import Later, placed
@@ -381,3 +383,12 @@ def test_a_session_that_began_in_order_is_corrected_behind_its_timer() -> None:
     bench.stage.heartbeat = END_OF_TIME
     bench.fire()
     bench.check()
+
+
+def test_steps_that_give_nothing_send_no_empty_batch() -> None:
+    graph = drift.Graph("ends")
+    rows = graph.source("rows", schema={"n": int, "at": int}, time=drift.EventTime("at")).with_columns(one=pl.lit(1))
+    counts = rows.key_by("n").window(drift.windows.tumbling(3)).aggregate(drift.agg.count())
+    counts.key_by("key").at_end(drift.agg.count()).sink("out")
+    seeds = Seeds(graph, {"rows": [{"n": at * 7 % 5, "at": at // 2} for at in range(40)]})
+    assert [failure for seed in range(4) if (failure := seeds.run(seed).failure)] == []
