@@ -231,7 +231,8 @@ def steady(broker: Broker) -> Callable[[Poller, Decode, str], Any]:
             fetched = self._poller.fetch(items_max, 0.0)
             assert fetched is not None
             payloads, self._error = decoded(self._poller, fetched, self._decode, self._diverts_as)
-            self._poller.behind(fetched.marks[: len(payloads)])
+            if payloads:
+                self._poller.behind(fetched.marks[: len(payloads)])
             self._quiet_s = 0.0 if payloads or not broker.is_read else self._quiet_s + 1.0
             broker.now_s += self._quiet_s > 0.0
             if self._quiet_s > 20.0:  # longer than a partition is waited for

@@ -53,8 +53,9 @@ class LaterHeld:
 
         Args:
             least: the least global time that waits now.
-            leant_on: whether messages sent with the ack are tracked at `granule`. If so, the checksum changes: a later
-                ack which reports that nothing waits there cannot clear the cell before this ack has arrived.
+            leant_on: whether messages sent with the ack are tracked at `granule`, or what comes to wait behind it with
+                the ack, at or above it. If so, the checksum changes: a later ack which reports that nothing waits there
+                cannot clear the cell before this ack has arrived.
         """
         before = self._tracked
         if least == self.granule and not leant_on:

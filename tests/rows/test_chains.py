@@ -13,6 +13,7 @@ from test_rows_undone import SCHEMA, InBoth, InRows, schedules
 
 import drift
 from drift.testing.check import Case, check
+from drift.testing.schedule import Deviation, Key, Schedule
 
 UNSHRUNK = (Phase.explicit, Phase.generate)  # as in `test_deaths.py`
 LATENESS = 6
@@ -147,3 +148,19 @@ def cases(draw: st.DrawFn) -> Case:
 def test_chains_give_what_the_reference_gives_under_any_schedule_and_deaths(data: Any) -> None:
     result = check(data.draw(cases()), simulation=data.draw(st.sampled_from([InRows, InRows, InBoth])))
     assert result.failure is None, result.failure
+
+
+def test_what_comes_to_wait_behind_a_step_leans_on_what_waits_in_it_however_late_the_ack_is() -> None:
+    graph = drift.Graph("cycle")
+    around = graph.feedback("around")
+    schema = {"zone": str, "n": int, "at": int}
+    rows = graph.source("rows", schema=schema, time=drift.EventTime("at", lateness=2)).merge(around)
+    made = rows.key_by("zone").window(drift.windows.tumbling(2)).rows(n=drift.agg.sum("n"))
+    again = made.filter(lambda row: row["n"] > 1)
+    again.map(lambda row: {"zone": row["key"], "n": row["n"] // 4, "at": row["start"]}).feed(around)
+    made.key_by("key").window(drift.windows.tumbling(2)).rows(more=drift.agg.count()).sink("out")
+    acks = Key("ack", "worker 0", "rows", 1, 0), Key("ack", "worker 0", "", -1, 0)
+    schedule = Schedule(workers=1, batch_items=1, deviations=(Deviation(acks[0], 12, acks[1]),))
+    rows_given = [{"zone": "b", "n": 0, "at": 0}, {"zone": "b", "n": 0, "at": 2}]
+    result = check(Case(graph.build(), {"rows": rows_given}, schedule))
+    assert result.failure is None and len(result.expected.rows) == 2, result.failure

@@ -459,8 +459,12 @@ class WorkerNode(Node):
         """The entries of an ack so that all that waits now is tracked, with these messages."""
         leant_on = {granule for granule, _, _ in sent}
         moved: list[Entry] = []
-        for held, least in zip(self._later, self.machine.least_by_level):
-            moved += held.moved(least, leant_on=held.granule in leant_on)
+        placed = BEGINNING  # the greatest place where more comes to wait behind a level
+        for held, least in reversed([*zip(self._later, self.machine.least_by_level)]):
+            before = held.granule
+            moved += held.moved(least, leant_on=before is not None and (before in leant_on or before <= placed))
+            if least is not None and least != before:
+                placed = max(placed, least)
         return moved
 
     def _ack(self, ack: Ack) -> Send:
