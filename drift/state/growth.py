@@ -214,8 +214,10 @@ def grown(
     live, steps = checkpoint.live_steps, forms(dataflow)
     dropped = {name: DROPPED for name in checkpoint.steps if name not in steps}
     is_moved = bool(allowed.was or allowed.migrate)
-    if old["structure"] == new["structure"] and dict(live) == dict(steps) and not is_moved:
-        changes = [change for change in compare(old, new) if change.matters]
+    changes = [change for change in compare(old, new) if change.matters]
+    is_same = old["structure"] == new["structure"] and dict(live) == dict(steps)
+    # Where two steps have each other's names, the structure is the same, and states go by the names.
+    if is_same and not is_moved and all(change.kind != "structure" for change in changes):
         texts = {change.step: change.text for change in changes}
         refused = {name: f"{text}; {_instead(steps_of(new)[name])}" for name, text in _others(old, new).items()}
         fates = tuple(Fate(name, "kept", texts.get(name, ""), refused.get(name, "")) for name in steps_of(new))

@@ -52,6 +52,10 @@ def is_even(n: int) -> bool:
     return n % 2 == 0
 
 
+def is_odd(n: int) -> bool:
+    return n % 2 == 1
+
+
 def as_time(n: int) -> int:
     return n
 
@@ -209,6 +213,21 @@ def test_of_steps_that_do_the_same_those_stay_that_are_between_the_same_steps(tm
     rest = items_of(resumed(tmp_path, graph_of(before=twice, after=doubled), changed_graph="accept"))
     assert first["doubled"] + rest["doubled"] == whole["doubled"]
     assert first[SINK] + rest[SINK] == whole[SINK]
+
+
+def test_steps_that_have_each_others_names_are_a_changed_graph_though_it_has_the_same_structure(tmp_path: Path) -> None:
+    def halves(first: str, second: str) -> drift.Graph:
+        graph = drift.Graph("halves")
+        numbers = graph.source("numbers")
+        numbers.filter(is_even, name="even").scan(key_of, 0, add, name=first).sink("evens")
+        numbers.filter(is_odd, name="odd").scan(key_of, 0, add, name=second).sink("odds")
+        return graph
+
+    drift.run(halves("a", "b"), {"numbers": ROWS[:9]}, state=tmp_path, complete=False).finish()
+    with pytest.raises(drift.GraphError, match=r"of another graph.*the edge 'even' -> 'b' is new.*changed_graph="):
+        resumed(tmp_path, halves("b", "a"), changed_code="accept")
+    with suppress(StopIteration):  # each has the states of its name, as is accepted
+        assert next(resumed(tmp_path, halves("b", "a"), changed_graph="accept")).payload == 9
 
 
 def test_windows_that_are_open_at_the_change_close_as_they_would_have(tmp_path: Path) -> None:
