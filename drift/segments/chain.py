@@ -118,9 +118,8 @@ class Chain:
                 answering = None
                 if self._loop is not None and segment.calls:
                     answering = _answering(segment, self._loop, in_flight_max, AnswersAtBorder(answers, stored))
-                before = self.befores[-1]
                 feed = BorderFeed(
-                    self._segments[number], before, batch_items=batch_items, answering=answering, since=since
+                    self._segments[number], self.befores[:], batch_items=batch_items, answering=answering, since=since
                 )
             self._last = kind.make(self._segments[-1], feed, settings)
         except BaseException:

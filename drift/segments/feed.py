@@ -21,7 +21,7 @@ from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
 from drift.state.run_checkpoints import Begin, RunCheckpoints, Taken, TakesCheckpoints
-from drift.state.segments import position_of
+from drift.state.segments import Begun, position_of
 from drift.state.settings import Checkpoints
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
@@ -42,7 +42,7 @@ _TURNS_MAX = 32
 class BorderFeed(Feed):
     """
     Args:
-        before: the segment before, whose output this is.
+        befores: the segments before; the output of the last of them is this.
         batch_items: larger batches are split.
         answering: asks about items at calls; None if there are none at this border.
         since: see `drift.state.segments.checkpoints_of`.
@@ -51,7 +51,7 @@ class BorderFeed(Feed):
     def __init__(
         self,
         dataflow: Segment,
-        before: Before,
+        befores: Sequence[Before],
         *,
         batch_items: int,
         answering: Answering | None = None,
@@ -61,7 +61,8 @@ class BorderFeed(Feed):
         self._since = since
         machines = [SourceMachine.of(source, rank) for rank, source in enumerate(dataflow.sources)]
         super().__init__(machines, batch_items=batch_items, on_late=lambda _: None)
-        self._before = before
+        self._befores = befores
+        self._before = befores[-1]
         self._ranks = {source.name: rank for rank, source in enumerate(dataflow.sources)}
         self._logged: Iterator[Passed] = iter(())
         self._checkpoint = BEGINNING
@@ -147,7 +148,8 @@ class BorderFeed(Feed):
 
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
         self._before.taken(checkpoint)
-        return position_of(checkpoint, self.items_in, self._since)
+        begun = {number: found for number, each in enumerate(self._befores, 1) if (found := each.begun) is not None}
+        return position_of(checkpoint, self.items_in, self._since, begun)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
         """A checkpoint has been committed; `positions` are those of the oldest retained checkpoint."""
@@ -280,6 +282,11 @@ class Before:
         return new
 
     # Checkpoints.
+
+    @property
+    def begun(self) -> Begun | None:
+        """What is known of the segment as long as it has no checkpoint; None once it has one."""
+        return self.run_checkpoints.begun if self.run_checkpoints is not None else None
 
     def take(self, *, last: bool = False) -> None:
         """Take a checkpoint, unless it would drop the last one at or below what the next segment has committed.

@@ -33,7 +33,7 @@ from drift.state.growth import Growth, grown
 from drift.state.moving import moved
 from drift.state.patience import Patience, PatientReader
 from drift.state.restored import RestoredStates
-from drift.state.segments import Divided, InState
+from drift.state.segments import Begun, Divided, InState
 from drift.state.settings import Checkpoints, backend_of, read_store, store_of
 from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
@@ -404,6 +404,12 @@ class RunCheckpoints:
     @property
     def where(self) -> str:
         return self._store.where
+
+    @property
+    def begun(self) -> Begun | None:
+        """The graph of a run that has no checkpoint yet; None once one is written, or if the run resumed."""
+        has_one = self.resumed_from is not None or self._store.written[0] is not None
+        return None if has_one else Begun(self._graph, self._steps)
 
     @property
     def history(self) -> bytes | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.state.backend import named
@@ -25,12 +25,12 @@ from drift.state.checkpoint import DROPPED, Checkpoint, Output
 from drift.state.growth import Fate, Growth, Move
 from drift.state.settings import Checkpoints
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME, time_of
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 from drift_graph.policies import TimePolicy
 from drift_graph.segments import segments_of
 
 Forms = Callable[[Dataflow], Mapping[str, str]]
-_FROM, _SINCE = "from", "segments"
+_FROM, _SINCE, _BEGUN = "from", "segments", "begun"
 
 
 def checkpoints_of(checkpoints: Checkpoints, number: int, since: int = 0) -> Checkpoints:
@@ -49,9 +49,21 @@ def checkpoints_of(checkpoints: Checkpoints, number: int, since: int = 0) -> Che
     return replace(checkpoints, where=where, keep=max(checkpoints.keep, 2), from_checkpoint=None)
 
 
-def position_of(checkpoint: bytes, items_in: int, since: int) -> dict[str, Any]:
-    """The position of a segment in the output of the one before it."""
-    return {_FROM: checkpoint.hex(), "items_in": items_in, **({_SINCE: since} if since else {})}
+class Begun(NamedTuple):
+    """What a segment is that has no checkpoint yet: the form of each grouping with state is by its name."""
+
+    graph: Fingerprint
+    steps: Mapping[str, str]
+
+
+def position_of(checkpoint: bytes, items_in: int, since: int, begun: Mapping[int, Begun]) -> dict[str, Any]:
+    """The position of a segment in the output of the one before it.
+
+    Args:
+        begun: by number, the segments before it that have no checkpoint yet; those of a change have one.
+    """
+    without = {str(number): [each.graph, dict(each.steps)] for number, each in begun.items()}
+    return {_FROM: checkpoint.hex(), "items_in": items_in, _BEGUN: without, **({_SINCE: since} if since else {})}
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,8 @@ class InState:
     Attributes:
         since: see `checkpoints_of`.
         stores: of each, the last is that of the last segment.
-        checkpoints: from which each would begin again if the graph changed.
+        checkpoints: from which each would begin again if the graph changed; with the number 0, that of a segment that
+            has none yet.
         known: gives the checkpoints that a store retains.
     """
 
@@ -81,9 +94,16 @@ class InState:
         if not isinstance(last.sources.get(_FROM), str):  # it reads sources, so it is the only one
             return cls(0, [checkpoints], [last], known)
         since = int(last.sources.get(_SINCE, 0))
+        begun = {int(number): Begun(*each) for number, each in last.sources.get(_BEGUN, {}).items()}
         stores: list[Checkpoints] = []
         retained: list[list[Checkpoint]] = []
-        while found := known(store := checkpoints_of(checkpoints, len(stores) + 1, since)):
+        for number in count(1):
+            store = checkpoints_of(checkpoints, number, since)
+            found = known(store)
+            if not found and number in begun:
+                found = [_before_the_first(begun[number], last)]
+            if not found:
+                break
             stores.append(store)
             retained.append(found)
         chosen = [last]
@@ -92,6 +112,12 @@ class InState:
             fitting = [each for each in found if each.at <= after and each.graph == newest.graph]
             chosen.insert(0, fitting[-1] if fitting else newest)
         return cls(since, [*stores, checkpoints], chosen, known)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each segment has a checkpoint."""
+        first = self.checkpoints[0]
+        return all(each.number for each in self.checkpoints) and not isinstance(first.sources.get(_FROM), str)
 
     @cached_property
     def unused(self) -> int:
@@ -115,6 +141,10 @@ class InState:
             steps |= {name: form for name, form in each.steps.items() if form != DROPPED or name not in steps}
         converted = {name: code for each in self.checkpoints for name, code in each.converted.items()}
         return replace(last, graph=graph, steps=steps, sources=first.sources, converted=converted)
+
+
+def _before_the_first(begun: Begun, last: Checkpoint) -> Checkpoint:
+    return Checkpoint(0, BEGINNING, begun.graph, begun.steps, Output(0, b"", 0, last.output.algorithm), sources={})
 
 
 def _whole(graphs: Sequence[Fingerprint]) -> Fingerprint:
@@ -180,7 +210,7 @@ class Divided:
         if not self.whole.is_changed:
             return self
         refused = self._cuts[1]
-        if len(self.before.checkpoints) == 1 and isinstance(self.before.checkpoints[0].sources.get(_FROM), str):
+        if not self.before.is_complete:
             refused = (
                 "has durable steps or calls, in front of which no checkpoint was taken yet; resume with the graph as "
                 "it was, and change it later"
@@ -262,7 +292,8 @@ class Divided:
         cut, last = self._cuts[0][number], checkpoints[-1]
         sources: Mapping[str, Any] = checkpoints[0].sources
         if number:
-            sources = position_of(cut, checkpoints[-1].items_in if is_last and len(checkpoints) > 1 else 0, self.since)
+            items_in = checkpoints[-1].items_in if is_last and len(checkpoints) > 1 else 0
+            sources = position_of(cut, items_in, self.since, {})
         if is_last:
             here = {name: form for name, form in last.steps.items() if self._place_of(name, now) is not False}
             base = replace(last, steps=here, sources=sources)

@@ -252,3 +252,27 @@ def test_a_graph_does_not_change_where_what_waits_was_read_before_the_only_check
         out += [item.payload for item in squares(then, rows, changed=True) if item.sink == "out"]
         assert out == sums_of([n * n for n in rows])
         assert set(then.about) == set(range(400, 500))
+
+
+@pytest.mark.parametrize("every_s", [(1e9, 1e9, 0), (0, 1e9, 0), (1e9, 0, 0)])
+def test_a_run_that_was_cut_off_before_each_segment_had_a_checkpoint_goes_on(
+    tmp_path: Path, every_s: tuple[float, ...]
+) -> None:
+    def run(rows: Any, behind: Steps | None = None, **allowed: Any) -> drift.Run:
+        graph = graph_of(Asked(), second=lambda n: n + 1, behind=behind)
+        state = drift.Checkpoints(tmp_path / "state", every_s=every_s, **allowed)
+        sinks = {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
+        return drift.run(graph, {"numbers": rows}, state=state, sinks=sinks, batch_items=10)
+
+    cut_off = run(Gated(ROWS, 200))
+    for _ in range(50):
+        next(cut_off)
+    cut_off.close()
+
+    def again(asked: Any) -> Any:
+        return asked.scan(first_of, 0, add, name="again")
+
+    with pytest.raises(drift.GraphError, match="no checkpoint was taken yet; resume with the graph as it was"):
+        run(ROWS, behind=again, changed_graph="accept")
+    run(ROWS).finish()
+    assert output(tmp_path) == sums_of([n * n + 1 for n in sums_of(ROWS)])
