@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, InColumns, Kind, codes_of, numbers_in
+from drift.columns.aggregates import Array, InColumns, Kind, codes_of, numbers_in, with_nulls
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
 from drift.columns.rows import Frame, Tabular
@@ -63,12 +63,14 @@ class Parts(Tabular):
     def added(self, aggregates: Sequence[InColumns]) -> Any:
         of_keys = codes_of(self, [name for name in self.frame.columns if name.startswith(_KEY)])  # type: ignore[arg-type]
         assert of_keys is not None, "keys were known in columns when these were added up"
-        arrays = [
-            [self.frame[_name(of, at)].to_numpy() for at in range(2 if of[0] == "mean" else 1)] for of in aggregates
-        ]
-        counts = [each[0] if of[0] in ("count", "mean") else None for of, each in zip(aggregates, arrays)]
-        values = [None if of[0] == "count" else each[-1] for of, each in zip(aggregates, arrays)]
-        return np.asarray(of_keys[0], np.int64), of_keys[1], [(each, None, n) for each, n in zip(values, counts)]
+        return np.asarray(of_keys[0], np.int64), of_keys[1], list(map(self._accumulators, aggregates))
+
+    def _accumulators(self, of: InColumns) -> tuple[Array | None, Array | None, Array | None]:
+        """The accumulators of an aggregate, and of how many values each is, see `Accumulators.fold` in the kernel."""
+        found = [numbers_in(self.frame[_name(of, at)]) for at in range(2 if of[0] == "mean" else 1)]
+        assert None not in found, "accumulators are numbers"
+        count, (values, known) = found[0][0] if of[0] in ("count", "mean") else None, found[-1]  # type: ignore[index,misc]
+        return (None, None, count) if of[0] == "count" else (values, known, count)
 
 
 _KEY = "key "
@@ -140,9 +142,9 @@ class Adding:
         first = np.asarray(firsts)
         of_keys = [rows.frame[name].gather(first).alias(f"{_KEY}{at}") for at, name in enumerate(names)]
         columns = {
-            _name(of, at): pl.Series(_name(of, at), np.asarray(each))
-            for of, several in zip(self._aggregates, arrays)
-            for at, each in enumerate(several[0])
+            _name(of, at): with_nulls(pl.Series(_name(of, at), np.asarray(each)), have_one)
+            for of, (several, have_one) in zip(self._aggregates, arrays)
+            for at, each in enumerate(several)
         }
         ties = _ties(np.asarray(table.cells_of_items()), times, times[first], source, places)
         metas = Metas.stamped(times[first], ties, self._rank, ending)
@@ -154,16 +156,16 @@ class Adding:
         columns = [kernel.Accumulators(kind, part.begin_value, part.add_value) for kind, part in parts]
         return kernel.Windows(columns, several=several)
 
-    def _in_columns(self, rows: Frame, names: Sequence[str]) -> tuple[Array, list[Any], list[tuple[Any, None, None]]]:
+    def _in_columns(self, rows: Frame, names: Sequence[str]) -> tuple[Array, list[Any], list[tuple[Any, Any, None]]]:
         """The number of each row's key, the keys, and the values of each aggregate, see `values_known`."""
         of_keys, values = codes_of(rows, names), []
-        for kind, field in self._aggregates:
+        for (kind, field), (_, part) in zip(self._aggregates, self._opens.parts[1]):
             found = (None, None) if kind == "count" else numbers_in(rows.column(field))
-            if of_keys is None or found is None or found[1] is not None:
+            if of_keys is None or found is None or (found[1] is not None and part.needs_values):
                 raise NeedsRows("keys or values of rows are not in columns")
             if found[0] is not None and not _is_exact(kind, found[0]):
                 raise NeedsRows(f"the {kind} of {field!s} depends on the order of rows")
-            values.append((found[0], None, None))
+            values.append((*found, None))
         assert of_keys is not None, "there is at least one aggregate"
         return np.asarray(of_keys[0], np.int64), of_keys[1], values
 

@@ -259,10 +259,16 @@ def _aggregated(aggregate: Any, batch: _Keyed, rows: Frame, before: list[Any]) -
 def result_column(kind: Kind, accumulators: Sequence[Any], have_one: Any) -> pl.Series:
     """The results of accumulators in arrays, see `Accumulators.arrays` in the kernel."""
     arrays = list(map(np.asarray, accumulators))
-    if have_one is None:
-        return pl.Series(means(arrays[1], arrays[0]) if kind == "mean" else arrays[0])
-    made = pl.Series(means(arrays[1], np.maximum(arrays[0], 1)) if kind == "mean" else arrays[0])
-    return made.set(pl.Series(np.frombuffer(have_one, np.uint8) == 0), None)
+    counts = arrays[0] if have_one is None else np.maximum(arrays[0], 1)
+    return with_nulls(pl.Series(means(arrays[1], counts) if kind == "mean" else arrays[0]), have_one)
+
+
+def with_nulls(column: pl.Series, have_one: Any) -> pl.Series:
+    """
+    Args:
+        have_one: a byte for each value, 0 where it is to be null; None where none is.
+    """
+    return column if have_one is None else column.set(pl.Series(np.frombuffer(have_one, np.uint8) == 0), None)
 
 
 def values_known(rows: Any, aggregate: Any) -> tuple[Any, Array | None, None]:

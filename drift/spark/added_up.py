@@ -4,7 +4,7 @@ Invariant: the output is that of the rows; where it could differ, a task raises 
 anything is released, and the run begins again with the rows.
 
 Why: `drift.columns.added_up` says why windows stay the same. Whether it can be done is decided by the graph and by the
-types of columns; values that are not added up exactly (nulls, integers beyond 62 bits) are found by the tasks.
+types of columns; values that are not added up exactly (integers beyond 62 bits) are found by the tasks.
 """
 
 from __future__ import annotations
