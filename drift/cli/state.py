@@ -14,6 +14,7 @@ from drift.cli.options import change_options
 from drift.load import load_dataflow
 from drift.state.checkpoint import Checkpoint
 from drift.state.run_checkpoints import growth_of
+from drift.state.segments import position_shown
 from drift.state.settings import Checkpoints, read_store
 from drift.state.store import Store
 from drift_graph.errors import GraphError, SettingsError
@@ -152,6 +153,6 @@ def _as_object(checkpoint: Checkpoint) -> dict[str, Any]:
         "items_out": checkpoint.output.position,
         "keys_changed": checkpoint.keys,
         "steps": dict(checkpoint.steps),
-        "sources": dict(checkpoint.sources),
+        "sources": position_shown(checkpoint.sources),
         "sinks": dict(checkpoint.sinks),
     }

@@ -66,6 +66,16 @@ def position_of(checkpoint: bytes, items_in: int, since: int, begun: Mapping[int
     return {_FROM: checkpoint.hex(), "items_in": items_in, _BEGUN: without, **({_SINCE: since} if since else {})}
 
 
+def position_shown(position: Mapping[str, Any]) -> dict[str, Any]:
+    """The position of a source, or of a segment, for people: of segments without a checkpoint their numbers."""
+    return {**position, _BEGUN: sorted(position[_BEGUN])} if _is_behind(position) else dict(position)
+
+
+def _is_behind(position: Mapping[str, Any]) -> bool:
+    """Whether a position is in the output of a segment, and not in sources."""
+    return isinstance(position.get(_FROM), str)
+
+
 @dataclass(frozen=True)
 class InState:
     """The segments that a state is of.
@@ -91,7 +101,7 @@ class InState:
         Args:
             last: the checkpoint of the last segment.
         """
-        if not isinstance(last.sources.get(_FROM), str):  # it reads sources, so it is the only one
+        if not _is_behind(last.sources):  # it is the only one
             return cls(0, [checkpoints], [last], known)
         since = int(last.sources.get(_SINCE, 0))
         begun = {int(number): Begun(*each) for number, each in last.sources.get(_BEGUN, {}).items()}
@@ -116,8 +126,7 @@ class InState:
     @property
     def is_complete(self) -> bool:
         """Whether each segment has a checkpoint."""
-        first = self.checkpoints[0]
-        return all(each.number for each in self.checkpoints) and not isinstance(first.sources.get(_FROM), str)
+        return all(each.number for each in self.checkpoints) and not _is_behind(self.checkpoints[0].sources)
 
     @cached_property
     def unused(self) -> int:
