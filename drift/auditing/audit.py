@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from drift.all_engines import engine_kind
 from drift.auditing.checks import Audit, Check, Trouble, judged
@@ -30,6 +30,20 @@ from drift_graph.restore import CannotRestore
 _NEEDED = ("arrivals", "input", "late", "answers")
 
 
+class Again(NamedTuple):
+    """How a record's input is computed again, as `audit` is asked to.
+
+    Attributes:
+        ways: engines, each with a number of workers.
+    """
+
+    graph: Graph | Dataflow | str | None
+    ways: Sequence[tuple[str, int]]
+    seeds: Sequence[int]
+    cases: str | os.PathLike[str] | None
+    was: Graph | Dataflow | str | None
+
+
 @called
 def audit(
     path: Any,
@@ -41,7 +55,6 @@ def audit(
     seeds: Sequence[int] = (),
     expect: str = "",
     key: Any = None,
-    classes: Sequence[type] = (),
     cases: str | os.PathLike[str] | None = None,
     was: Graph | Dataflow | str | None = None,
     ask_again: bool = False,
@@ -58,7 +71,7 @@ def audit(
     True
 
     Args:
-        path: the record.
+        path: the record; `drift.Record(path, classes=...)` if the graph's modules lack classes of payloads.
         graph: the graph to run; by default that at the target that the record names.
         reproduce: False checks the files only, and runs nothing.
         engines: that run it again.
@@ -66,7 +79,6 @@ def audit(
         seeds: of schedules for the simulated engine, for records of up to 200,000 items.
         expect: the record's hash, as noted when it was made: `Record.hash`.
         key: a public key, or its file: the record must be signed with its private key.
-        classes: of payloads, if the graph's modules do not have them.
         cases: a folder: a divergence is written there as a small case file, for `drift simulate --case`.
         was: the graph that the record was made with, if `graph` is another one: then the report shows the lineages of
             the recorded and the computed item side by side, with every payload between.
@@ -79,38 +91,41 @@ def audit(
         SettingsError, GraphError: an argument is wrong, or the graph cannot be loaded.
         RecordError: there is no record.
     """
-    for engine in engines:
-        engine_kind(engine)
+    again = Again(
+        graph,
+        [(engine, count) for engine in engines for count in (workers if engine_kind(engine).has("workers") else (1,))],
+        seeds,
+        cases,
+        was,
+    )
     folder = Path(path.path if isinstance(path, Record) else path)
     snapshot = _snapshot(folder)  # one for all checks: a record may grow meanwhile
     started, began = datetime.now(UTC).isoformat(), time.perf_counter()
     checks: list[Check] = []
     watch = watch or Watch()
 
-    def add(check: Check) -> None:
-        checks.append(check)
-        if on_check is not None:
-            on_check(check)
+    def add(found: Iterable[Check]) -> None:
+        for check in found:
+            checks.append(check)
+            if on_check is not None:
+                on_check(check)
 
     record = None
     if isinstance(snapshot, RecordError):
-        add(unreadable(snapshot))
+        add([unreadable(snapshot)])
     else:
+        classes = path.classes if isinstance(path, Record) else ()
         record = Record.at(folder, current_manifest(folder, snapshot.manifest), classes)
         record.watch = watch
-        for check in intact_checks(folder, snapshot, watch):
-            add(check)
-    for check in _authentic(folder, record, expect, key):
-        add(check)
+        add(intact_checks(folder, snapshot, watch))
+    add(_authentic(folder, record, expect, key))
     if reproduce:
-        for check in _reproduced(record, graph, engines, workers, seeds, checks, cases, was, watch):
-            add(check)
+        add(_reproduced(record, again, checks))
     if ask_again and record is not None and reproduce:
         from drift.auditing.asked_again import check_asked_again
 
         watch.begin("asking again", record.counts)
-        for check in check_asked_again(record, dataflow_of(record, graph)):
-            add(check)
+        add(check_asked_again(record, dataflow_of(record, graph)))
     summary = summary_of(record.manifest) if record is not None else {}
     signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
     proves, proves_not = _meaning(signed or bool(expect), checks, reproduce)
@@ -140,17 +155,7 @@ def _authentic(folder: Path, record: Record | None, expect: str, key: Any) -> It
         yield check_signature(folder, key)
 
 
-def _reproduced(
-    record: Record | None,
-    graph: Graph | Dataflow | str | None,
-    engines: Sequence[str],
-    workers: Sequence[int],
-    seeds: Sequence[int],
-    before: list[Check],
-    cases: str | os.PathLike[str] | None,
-    was: Graph | Dataflow | str | None,
-    watch: Watch,
-) -> Iterator[Check]:
+def _reproduced(record: Record | None, again: Again, before: list[Check]) -> Iterator[Check]:
     bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
     if record is None or bad:
         found = f"not with this record, which is damaged: {bad[0].text}"
@@ -158,21 +163,22 @@ def _reproduced(
         return
     from drift.auditing.reproduced import Inquiry, check_graph, check_run, check_simulated, check_versions
 
+    watch = record.watch
     watch.begin("comparing graphs", record.counts)
-    dataflow = dataflow_of(record, graph)
+    dataflow = dataflow_of(record, again.graph)
     try:
         yield check_graph(record, dataflow)
     except RecordEdited as error:
         yield Check("reproduced", "the run", "the recorded output", "not checked", f"not with this record: {error}")
         return
     yield check_versions(record)
-    inquiry = Inquiry(cases, graph if isinstance(graph, str) else "", _was(record, was))
+    target = again.graph if isinstance(again.graph, str) else ""
+    inquiry = Inquiry(again.cases, target, _was(record, again.was))
     try:
-        for engine in engines:
-            for count in workers if engine_kind(engine).has("workers") else (1,):
-                watch.begin(f"computing it again, by {engine}")
-                yield check_run(record, dataflow, engine, count, inquiry)
-        for seed in seeds:
+        for engine, workers in again.ways:
+            watch.begin(f"computing it again, by {engine}")
+            yield check_run(record, dataflow, engine, workers, inquiry)
+        for seed in again.seeds:
             watch.begin(f"computing it again, simulated by seed {seed}")
             yield check_simulated(record, dataflow, seed, inquiry)
     except RecordError as error:  # all its hashes agree, and still no run writes such a record

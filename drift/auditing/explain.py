@@ -6,7 +6,7 @@ lineage says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,6 @@ def explain(
     graph: Graph | Dataflow | str | None = None,
     *,
     states: int = 3,
-    classes: Sequence[type] = (),
 ) -> Lineage:
     """The lineage of an output item of a record: what it was made of, back to the input, and by which lines of code.
 
@@ -82,19 +81,18 @@ def explain(
         └── 'JFK'  input zones at 2
 
     Args:
-        path: the record.
+        path: the record; `drift.Record(path, classes=...)` if the graph's modules lack classes of payloads.
         position: of the item; for a run that ended with an error of a step, the position after the last item is the
             failed call.
         graph: to compute with; by default the graph at the target that the record names, whose file is run.
         states: how many states of a scan (rounds of any other cycle) to go back.
-        classes: of payloads, if the graph's modules do not have them.
 
     Raises:
         RecordError: the record cannot be read.
         SettingsError: there is no such position.
         InputError: the graph, which is not the recorded one or not pure, does not make such an item.
     """
-    record = path if isinstance(path, Record) else Record(path, classes)
+    record = path if isinstance(path, Record) else Record(path)
     if type(position) is not int or position < 0:
         raise SettingsError(f"position={position!r} is not a position, an int of 0 or more")
     if type(states) is not int or states < 1:

@@ -6,7 +6,7 @@ Invariant: the output is the recorded one, up to its end, if the graph is the sa
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -52,7 +52,6 @@ def replay(
     pace: Pace = "full",
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
-    classes: Sequence[type] = (),
     calls: Calls = "replay",
     **more: Any,
 ) -> Run:
@@ -66,13 +65,12 @@ def replay(
     [('JFK', 1), ('LGA', 1), ('JFK', 2)]
 
     Args:
-        path: the record.
+        path: the record; `drift.Record(path, classes=...)` if the graph's modules lack classes of payloads.
         graph: to compute with; by default it is loaded from the target that the record names, and that file runs. A
             graph other than the recorded one causes a GraphDiffers warning.
         engine, workers, sinks, on_late, more: as in `drift.run`.
         until: end before this position of the output.
         pace: "full", or "recorded" to keep the recorded intervals between batches.
-        classes: of payloads, if the graph's modules do not have them.
         calls: what is asked about items whose answers are not in the record: nothing, with "replay"; otherwise as in
             `drift.run`.
 
@@ -80,7 +78,7 @@ def replay(
         RecordError: the record cannot be read, or its input was changed.
         SettingsError, GraphError: at once.
     """
-    record = path if isinstance(path, Record) else Record(path, classes)
+    record = path if isinstance(path, Record) else Record(path)
     if until is not None and (type(until) is not int or until < 0):
         raise SettingsError(f"until={until!r} is not a position, an int of 0 or more")
     if pace not in ("full", "recorded"):

@@ -46,9 +46,6 @@ class Inquiry(NamedTuple):
     was: Dataflow | None = None
 
 
-NO_INQUIRY = Inquiry()
-
-
 def check_graph(record: Record, dataflow: Dataflow) -> Check:
     """Whether the graph is the recorded one; a difference is only noted, the output shows whether it matters."""
     started = time.perf_counter()
@@ -83,7 +80,7 @@ def check_versions(record: Record) -> Check:
     return Check("reproduced", what, "the manifest", result, found, detail={"versions": differ})
 
 
-def check_run(record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry = NO_INQUIRY) -> Check:
+def check_run(record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry) -> Check:
     """Run the record's input on an engine and compare."""
     started = time.perf_counter()
     what = f"engine {engine}" + (f", {workers} workers" if engine_kind(engine).has("workers") else "")
@@ -113,7 +110,7 @@ def _ignored(_: object) -> None:
     """Late items were counted when they were recorded."""
 
 
-def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inquiry = NO_INQUIRY) -> Check:
+def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inquiry) -> Check:
     """Run the record's input under the schedule of a seed and compare."""
     manifest = record.manifest
     schedule = schedule_of(seed)

@@ -140,7 +140,6 @@ def investigate(
     dataflow: Dataflow,
     divergence: Divergence,
     *,
-    states: int = 3,
     cases: str | os.PathLike[str] | None = None,
     target: str = "",
     was: Dataflow | None = None,
@@ -148,12 +147,11 @@ def investigate(
     """The verdict on a divergence of a replay of `record` with `dataflow`, and the lineages of both items.
 
     Args:
-        states: of a scan to go back at least; more if the lineages diverge earlier.
         cases: a folder for a small case file of the divergence.
         target: "file.py:name" of the graph, for that; that of the record if "".
         was: the graph that the record was made with, if it is available.
     """
-    investigation = _Investigation(record, dataflow, divergence, states)
+    investigation = _Investigation(record, dataflow, divergence)
     verdict = investigation.verdict()
     if verdict.kind == "record":
         return Finding(divergence, verdict)
@@ -166,9 +164,9 @@ def investigate(
     both: SideBySide | None = None
     more: tuple[str, ...] = ()
     if was is not None and one is not None and failed:
-        recorded, more = _Investigation(record, was, divergence, states).lineage(one)
+        recorded, more = investigation.with_graph(was).lineage(one)
     elif was is not None and one is not None:
-        recorded, lineage, both, more = _both_known(record, was, investigation, divergence, states, lineage)
+        recorded, lineage, both, more = _both_known(investigation, was, divergence, lineage)
     elif one is not None and (other is None or one.meta != other.meta):
         recorded, more = investigation.lineage(one)
     elif one is not None and lineage is not None and verdict.kind in ("function", "impure"):
@@ -177,20 +175,15 @@ def investigate(
     return Finding(divergence, verdict, lineage, recorded, was is not None, both, (*notes, *more), case)
 
 
-#: States to go back, at most, to find the first difference of two lineages.
-_STATES_MAX = 1024
+#: States of a scan to go back, at least and at most, to find the first difference of two lineages.
+_STATES_MIN, _STATES_MAX = 3, 1024
 
 
 def _both_known(
-    record: Record,
-    was: Dataflow,
-    now: _Investigation,
-    divergence: Divergence,
-    states: int,
-    lineage: Lineage | None,
+    now: _Investigation, was: Dataflow, divergence: Divergence, lineage: Lineage | None
 ) -> tuple[Lineage | None, Lineage | None, SideBySide | None, tuple[str, ...]]:
     """The recorded lineage and the present one, as far back as needed to find the first difference."""
-    before = _Investigation(record, was, divergence, states)
+    before, states = now.with_graph(was), _STATES_MIN
     while True:
         recorded, notes = before.lineage(divergence.pair[0])
         if recorded is None or lineage is None:
@@ -205,7 +198,7 @@ def _both_known(
 
 
 class _Investigation:
-    def __init__(self, record: Record, dataflow: Dataflow, divergence: Divergence, states: int) -> None:
+    def __init__(self, record: Record, dataflow: Dataflow, divergence: Divergence, states: int = _STATES_MIN) -> None:
         self._record = record
         self._dataflow = dataflow
         self._divergence = divergence
@@ -214,6 +207,10 @@ class _Investigation:
         self._nodes: dict[bytes, Node | None] = {}
         self._not_called = ""  # why functions could not be called again
         self._items = [item for item in divergence.pair if item is not None]
+
+    def with_graph(self, dataflow: Dataflow) -> _Investigation:
+        """An investigation of this divergence with another graph."""
+        return _Investigation(self._record, dataflow, self._divergence)
 
     def with_states(self, states: int) -> _Investigation:
         """An investigation of this divergence that shows more states."""

@@ -274,7 +274,7 @@ def test_flags_and_hidden_attributes_come_back_from_a_record(tmp_path: Any) -> N
     payloads = [P.R, P.R | P.W, P(8), Permission(0), Note(1, "kept"), having(Derived(2), more=1)]
     run = drift.run(graph, {"in": payloads}, record=tmp_path / "record")
     run.finish()
-    again = drift.replay(tmp_path / "record", graph, classes=CLASSES)
+    again = drift.replay(drift.Record(tmp_path / "record", CLASSES), graph)
     assert [repr(item.payload) for item in again] == list(map(repr, payloads))
     assert again.digest == run.digest
     (derived,) = [item.payload for item in drift.Record(tmp_path / "record", CLASSES).items()][-1:]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -532,3 +533,17 @@ def test_a_record_of_windows_is_read_where_nothing_else_was_imported(tmp_path: P
     program = "import sys, drift; print(*[item.payload for item in drift.Record(sys.argv[1]).items()], sep=chr(10))"
     read = subprocess.run([sys.executable, "-c", program, tmp_path / "record"], capture_output=True, text=True)
     assert read.stdout.splitlines() == counted and len(counted) == 2, read.stderr
+
+
+def test_a_record_is_audited_with_the_classes_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as loaded:
+        module = types.ModuleType("gone")
+        loaded.setitem(sys.modules, module.__name__, module)
+        exec("import msgspec\nclass Fare(msgspec.Struct):\n    zone: str", vars(module))
+        graph = drift.Graph("fares")
+        graph.source("fares").sink("out")
+        drift.run(graph, {"fares": [module.Fare("JFK")]}, record=tmp_path / "record").finish()
+    assert "class 'Fare' is not known here" in str(drift.audit(tmp_path / "record", graph))
+    assert drift.audit(drift.Record(tmp_path / "record", [module.Fare]), graph).ok

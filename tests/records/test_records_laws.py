@@ -17,7 +17,7 @@ from strategies import Case, arrival_inputs, event_inputs, recipes
 import drift
 from drift.auditing.intact import check_intact
 from drift.auditing.replay import replayed
-from drift.auditing.reproduced import check_simulated
+from drift.auditing.reproduced import Inquiry, check_simulated
 from drift.parent import head_of
 from drift.records import recorder
 from drift.records.messages import Begin, Message
@@ -106,7 +106,7 @@ def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_it
                 run = replayed(record, case.dataflow(), {"batch_items": again_items}, engine=engine)
                 assert taken(run) == found
             assert [trouble for check in check_intact(folder) for trouble in check.troubles] == []
-            assert check_simulated(record, case.dataflow(), seed).result == "ok"
+            assert check_simulated(record, case.dataflow(), seed, Inquiry()).result == "ok"
 
 
 @given(recorded_cases(), st.sampled_from([1, 3]), st.integers(0, 10_000), st.integers(0, 30))
