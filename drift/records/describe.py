@@ -32,14 +32,14 @@ def describe(
     algorithm: Algorithm,
     times: Mapping[str, TimePolicy],
     live: Mapping[str, bool],
-    frames: Mapping[str, FrameSource] | None = None,
+    frames: Mapping[str, FrameSource],
 ) -> Manifest:
     """The manifest of a run that is about to begin.
 
     Args:
         times: policies in place of the graph's.
         live: for each source, whether it is live.
-        frames: names of sources that are DataFrames.
+        frames: sources that are DataFrames.
     """
     return Manifest(
         graph=dataflow.name,
@@ -51,7 +51,7 @@ def describe(
             SourceInfo(
                 source.name,
                 live[source.name],
-                _policy(times.get(source.name, source.time), (frames or {}).get(source.name)),
+                _policy(times.get(source.name, source.time), frames.get(source.name)),
             )
             for source in dataflow.sources
         ],

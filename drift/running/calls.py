@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, EngineName, engine_kind
 from drift.calling.asks import Calls
-from drift.running.runs import Run, RunPlan
+from drift.running.opening import opened_run
+from drift.running.plan import RunPlan
+from drift.running.runs import Run
 from drift.state.settings import Checkpoints, as_checkpoints
 from drift.streams import Graph
 from drift_graph.called import called
@@ -127,7 +129,7 @@ def made_run(
         of_plan["state"] = as_checkpoints(of_plan["state"])
     if of_plan.get("web") is not None or of_plan.get("otel"):
         settings = {**settings, "counted": True}
-    return Run(RunPlan(dataflow, sources, kind, kind.settings_of(settings), **of_plan))
+    return opened_run(RunPlan(dataflow, sources, kind, kind.settings_of(settings), **of_plan))
 
 
 def _target_of(graph: Graph | Dataflow, dataflow: Dataflow) -> str:

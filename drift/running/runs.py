@@ -11,94 +11,39 @@ import signal
 import time
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from drift.all_engines import EngineKind, engine_kinds
 from drift.batches import EVERYTHING, Batches, called_on, iterated_in_a_thread
-from drift.calling.asks import Calls, as_asked, calls_of
-from drift.engines.base import Asks, Engine, Progress
-from drift.engines.feed import Feed, taker_of_late
+from drift.engines.base import Progress
 from drift.engines.memory import peak_memory_bytes
 from drift.engines.metrics import Reading, reported
 from drift.engines.observed import CheckpointState, Observed, SourceState
-from drift.engines.over import refuse_once_only
 from drift.engines.recorded import RecordedFeed, RecordEnds
-from drift.engines.settings import Settings
-from drift.engines.source_feed import SourceFeed
-from drift.extras import need
-from drift.guarantees import Guarantee, guarantee
-from drift.machines.worker import Snapshot
-from drift.running.checks import check_complete, check_files, check_named, check_state
 from drift.running.exports import Exports
 from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording, Units
+from drift.running.plan import Opened, RunPlan
 from drift.running.report import Report
-from drift.running.sinks import Sinks, check_unchanged
+from drift.running.sinks import check_unchanged
 from drift.running.watching import Watching
-from drift.segments.answers import AnswersOfRun, missing_answer
-from drift.segments.chain import Chain
-from drift.sources.arguments import as_sources
-from drift.sources.base import Source
-from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
 from drift.state.checkpoint import Checkpoint, StateDamaged
-from drift.state.growth import Growth
-from drift.state.run_checkpoints import Held, RunCheckpoints, TakesCheckpoints, found_before
-from drift.state.settings import Checkpoints, check_logs
+from drift.state.run_checkpoints import Held, RunCheckpoints
 from drift.undisturbed import undisturbed
-from drift.urls import cleaned_of, secrets_of, without_secrets
-from drift.web.life import Life, decoded_history
+from drift.urls import cleaned_of
+from drift.web.life import History, Life, decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.called import called
 from drift_graph.errors import SettingsError, StorageError
 from drift_graph.functions import caller, warn
-from drift_graph.graph import Dataflow
 from drift_graph.item import Item
-from drift_graph.lateness import Late
-from drift_graph.policies import TimePolicy
 
 if TYPE_CHECKING:
-    from drift.purity import PurityCheck
     from drift.records.recorder import Recorder
-
-#: Makes the input of an engine from the handler of late items and the number of items read at once.
-MakeFeed = Callable[[Callable[[Late], None], int], Feed]
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """What a run is made of.
-
-    Attributes:
-        target: "file.py:name" of the graph, for the record.
-        feed: makes the input of the engine, in place of `sources`.
-        until: the run ends before this position.
-        answered: answers of calls in an earlier run, which are not asked for.
-        sources, times, sinks, on_late, record, web, state, otel, calls, complete: see `drift.run`.
-    """
-
-    dataflow: Dataflow
-    sources: Mapping[str, Any]
-    engine: EngineKind
-    settings: Settings
-    times: Mapping[str, TimePolicy] = field(default_factory=dict)
-    sinks: Mapping[str, Any] = field(default_factory=dict)
-    on_late: Callable[[Late], None] | None = None
-    record: Any = None
-    target: str = ""
-    feed: MakeFeed | None = None
-    until: int | None = None
-    web: int | str | None = None
-    state: Checkpoints | None = None
-    otel: bool = False
-    calls: Calls = "ask"
-    complete: bool = True
-    answered: AnswersOfRun | None = None
 
 
 @called
@@ -112,107 +57,43 @@ class Run(Exports):
             replay.
     """
 
-    def __init__(self, plan: RunPlan) -> None:
-        self._secrets = secrets_of(*plan.sources.values(), *plan.sinks.values(), plan.state)
-        try:
-            self._prepare(plan)
-        except BaseException as error:
-            cleaned_of(error, self._secrets)
-            raise
-
-    def _prepare(self, plan: RunPlan) -> None:
-        times, settings, state = plan.times, plan.settings, plan.state
-        dataflow, self._since = plan.dataflow, 0
-        if state is not None:
-            dataflow, is_over, self._since = found_before(dataflow, state, times, fused=settings.fused)
-        self.dataflow = dataflow
+    def __init__(self, plan: RunPlan, opened: Opened) -> None:
+        self.dataflow = plan.dataflow
         self.engine = plan.engine.name
-        self.settings = settings
-        self.late: list[Late] = []
-        check_named(dataflow, plan.sources if plan.feed is None else None, times, plan.sinks)
-        check_files(plan.sources if plan.feed is None else {}, plan.sinks)
-        take_late = taker_of_late(plan.on_late, self.late.append)
-        if state is not None:
-            check_state(plan.record, plan.until)
-            check_logs(state)
-        check_complete(plan.complete, state, plan.engine)
-        self._started = time.perf_counter()
-        self._unused: weakref.finalize[..., Run] | None = None
+        self.settings = plan.settings
+        self.late = opened.late
+        self.guarantee = opened.guarantee
+        self._policies = plan.policies
+        self._secrets = plan.secrets
+        self._feed = opened.feed
+        self._engine = opened.engine
+        self._sinks = opened.sinks
+        self._purity = opened.purity
+        self._recorder = opened.recorder
+        self._run_checkpoints = opened.run_checkpoints
+        self._started = opened.began_s
         self._seconds: float | None = None
-        self._sinks = Sinks(plan.sinks)
-        opened = as_sources(plan.sources)
-        self._purity: PurityCheck | None = None
-        watched, watched_times = as_asked(dataflow, plan.calls), times
-        if settings.check_purity:
-            self._purity = _purity_check(watched, times, settings)
-            watched, watched_times = self._purity.dataflow, self._purity.times
-        self._recorder: Recorder | None = None
-        if plan.record is not None:
-            self._recorder = self._make_recorder(plan, opened)
-        self._answers = plan.answered or AnswersOfRun(missing=missing_answer if plan.calls == "replay" else None)
-        if self._recorder is not None:
-            self._answers = replace(self._answers, on_passed=self._recorder.answered)
-        self.guarantee: Guarantee | None = None
-        if plan.feed is not None:
-            self._feed = plan.feed(take_late, settings.items_at_once)
-        else:
-            policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
-            of_sources = {name: (source, policies[name]) for name, source in opened.items()}
-            if state is not None and is_over:
-                refuse_once_only(opened, without_secrets(os.fspath(state.where)))
-            asking = [*calls_of(dataflow)] if plan.calls != "replay" else []
-            self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
-            self._feed = SourceFeed(
-                watched,
-                opened,
-                watched_times,
-                settings,
-                on_late=take_late,
-                recorder=self._recorder,
-                state=state,
-                complete=plan.complete,
-            )
-        try:
-            self._engine = self._make_engine(plan.engine, watched, state)
-        except BaseException:
-            self._feed.close()
-            raise
-        self._run_checkpoints: RunCheckpoints | None = None
-        try:
-            if state is not None:
-                self._run_checkpoints = self._prepared_checkpoints(state, times)
-            self._watching = self._made_watching(plan)
-        except BaseException:
-            with ExitStack() as closing:
-                closing.callback(self._engine.close)
-                if self._run_checkpoints is not None:
-                    closing.callback(self._run_checkpoints.close)
-                if state is not None:
-                    self._sinks.close(closing)
-            raise
-        self._items_before = self._engine.progress.items_in
         self._limit: Limit | None = None  # if the engine may release more than is given
         if plan.until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
-            self._limit = Limit(plan.until, Digest(settings.digest, new_parts=Spilled))
+            self._limit = Limit(plan.until, Digest(self.settings.digest, new_parts=Spilled))
+        self._life = Life(self, _history_before(self._run_checkpoints), self.resumed_from)
+        self._watching = Watching(self, self._life)
         self._acknowledging = Acknowledging(self._engine, self._feed)
-        self._checkpointing = (
-            Checkpointing(self._run_checkpoints, self._engine, self._feed)
-            if self._run_checkpoints is not None
-            else None
-        )
-        recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
-        self._policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
-        units = Units(() if any(each.unit for each in self._policies.values()) else dataflow.spans)
+        self._checkpointing: Checkpointing | None = None
+        if self._run_checkpoints is not None:
+            self._run_checkpoints.watched = self._watching
+            self._checkpointing = Checkpointing(self._run_checkpoints, self._engine, self._feed)
         observers = (
-            units,
+            Units(() if any(each.unit for each in self._policies.values()) else self.dataflow.spans),
             self._limit,
-            recording,
+            Recording(self._recorder, self._engine) if self._recorder is not None else None,
             self._sinks,
             self._watching,
             self._acknowledging,
             self._checkpointing,
         )
         self._observers: list[Observer] = [each for each in observers if each is not None]
+        self._items_before = self._engine.progress.items_in
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._batches = Batches(self._run(), self._end)
         self._own = self._batches.of_thread
@@ -220,10 +101,14 @@ class Run(Exports):
         self._closing: ExitStack | None = None
         self._held: Held | None = None
         self._begun = False
-        if plan.sinks or plan.record is not None:
-            self._unused = weakref.finalize(
-                self, _never_started, dataflow.name, sorted(plan.sinks), caller(), os.getpid()
-            )
+        self._unused: weakref.finalize[..., Run] | None = None
+
+    def _show(self, web: int | str | None, otel: bool) -> None:
+        """Open the page and the telemetry of the run; it is made with this, and warns if it is dropped unused."""
+        self._watching.open(web, otel)
+        if self._sinks or self._recorder is not None:
+            names = sorted(self._sinks.by_name)
+            self._unused = weakref.finalize(self, _never_started, self.dataflow.name, names, caller(), os.getpid())
 
     def __iter__(self) -> Iterator[Item[Any]]:
         return self._own.items
@@ -383,74 +268,6 @@ class Run(Exports):
             self._outcome = "stopped", error
         self.close()
 
-    def _make_recorder(self, plan: RunPlan, sources: Mapping[str, Source]) -> Recorder:
-        need("records", "a record")
-        from drift.records.describe import describe
-        from drift.records.recorder import Recorder, as_recording
-
-        manifest = describe(
-            self.dataflow,
-            target=plan.target,
-            engine=self.engine,
-            workers=self.settings.workers_in_all,
-            settings=self.settings,
-            algorithm=self.settings.digest,
-            times=plan.times,
-            live={name: source.live for name, source in sources.items()},
-            frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
-        )
-        return Recorder(as_recording(plan.record), manifest)
-
-    def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Checkpoints | None) -> Engine:
-        """The engine; for a graph with calls, or with durable steps and a run with state, one for each segment."""
-        answers, keeps = self._answers, state is not None and kind.stores_state
-        has_calls = bool(calls_of(dataflow))
-        asks_itself = kind.asks_itself and not keeps and answers.recorded is None and answers.missing is None
-        if not ((has_calls and not asks_itself) or (keeps and any(each.durable for each in dataflow.operators))):
-            engine = kind.make(dataflow, self._feed, self.settings)
-            if has_calls and isinstance(engine, Asks):
-                engine.on_answers = answers.on_passed
-            return engine
-        return Chain(kind, dataflow, self._feed, self.settings, state if keeps else None, self._answers, self._since)
-
-    def _prepared_checkpoints(self, state: Checkpoints, times: Mapping[str, TimePolicy]) -> RunCheckpoints:
-        """The object that takes the run's checkpoints; engine, sources and sinks are set to the last one."""
-        if isinstance(self._engine, Chain):
-            return self._engine.run_checkpoints(self.dataflow, times, self._sinks.by_name, self.settings)
-        if not isinstance(self._engine, TakesCheckpoints):
-            those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.stores_state)
-            raise SettingsError(f"engine {self.engine!r} takes no checkpoints; leave out state=, or use {those}")
-        run_checkpoints = RunCheckpoints(
-            state, self.dataflow, times, fused=self.settings.fused, algorithm=self.settings.digest
-        )
-        try:
-            run_checkpoints.refuse_more(self._feed)
-            run_checkpoints.open_sinks(self._sinks.by_name)
-            run_checkpoints.begin(
-                self._engine, self._feed, self._sinks.by_name, partial(_filled, state.backfill, times, self.settings)
-            )
-        except BaseException:
-            run_checkpoints.close()
-            raise
-        return run_checkpoints
-
-    def _made_watching(self, plan: RunPlan) -> Watching:
-        """The object that watches the run, and gives checkpoints what they store of that."""
-        checkpoints = self._run_checkpoints
-        if checkpoints is None:
-            self._life = Life(self)
-            return Watching(self, self._life, plan.web, plan.otel)
-        stored, history, before = checkpoints.history, None, checkpoints.resumed_from
-        if stored is not None and before is not None:
-            try:
-                history = decoded_history(stored, checkpoints.where)
-            except StateDamaged as error:
-                warn(f"{error}; so this run counts deaths, recoveries and time from 0")
-        self._life = Life(self, history, before)
-        watching = Watching(self, self._life, plan.web, plan.otel)
-        checkpoints.watched = watching
-        return watching
-
     @property
     def stores_state(self) -> bool:
         """Whether the run takes checkpoints."""
@@ -585,15 +402,12 @@ def _never_started(graph: str, sinks: Sequence[str], where: str, process: int) -
         )
 
 
-def _filled(
-    backfill: Any, times: Mapping[str, TimePolicy], settings: Settings, growth: Growth, checkpoint: Checkpoint
-) -> Snapshot:
-    from drift.running.backfill import filled
-
-    return filled(growth, checkpoint, backfill, times, settings)
-
-
-def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:
-    from drift.purity import PurityCheck
-
-    return PurityCheck(dataflow, times, first=settings.purity_first, every=settings.purity_every, at_once=True)
+def _history_before(checkpoints: RunCheckpoints | None) -> History | None:
+    """What the earlier processes of a run have counted; None if it begins."""
+    if checkpoints is None or checkpoints.resumed_from is None or (stored := checkpoints.history) is None:
+        return None
+    try:
+        return decoded_history(stored, checkpoints.where)
+    except StateDamaged as error:
+        warn(f"{error}; so this run counts deaths, recoveries and time from 0")
+        return None

@@ -38,19 +38,25 @@ class Watching(Observer):
         status: what its page shows.
     """
 
-    def __init__(self, run: Watched, life: Life, web: int | str | None, otel: bool) -> None:
+    page: LivePage | None = None
+    _telemetry: Telemetry | None = None
+
+    def __init__(self, run: Watched, life: Life) -> None:
         self.life = life
         self.status = Status(run, self.life)
-        self.page: LivePage | None = _live_page(web, self.status) if web is not None else None
+        self._log = RunLog(run.dataflow.name, run.engine, run.settings.workers_in_all)
+        self._has_errors = any(sink.name == ERRORS for sink in run.dataflow.sinks)
+        self._run = run
+        self._bar: Bar | None = None
+
+    def open(self, web: int | str | None, otel: bool) -> None:
+        """Open the page and the telemetry; see `drift.run`."""
+        self.page = _live_page(web, self.status) if web is not None else None
         try:
             self._telemetry = _telemetry(self.life) if otel else None
         except BaseException:
             self.close()
             raise
-        self._log = RunLog(run.dataflow.name, run.engine, run.settings.workers_in_all)
-        self._has_errors = any(sink.name == ERRORS for sink in run.dataflow.sinks)
-        self._run = run
-        self._bar: Bar | None = None
 
     def start(self) -> None:
         self.life.start()

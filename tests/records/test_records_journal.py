@@ -40,6 +40,7 @@ def begun(folder: Path) -> RecordWriter:
         "settings": Settings(),
         "times": {},
         "live": {"n": True},
+        "frames": {},
     }
     manifest = msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **fields))
     return RecordWriter(Begin(str(folder), manifest, 1 << 20, 1 << 28, 30.0))
