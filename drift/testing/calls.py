@@ -170,9 +170,7 @@ class InTurn(Simulation):
     def run(self) -> SimulatedOutput:
         first = outcome = super().run()
         tombstones = outcome.tombstones
-        rest = {
-            name: each for name, each in self._settings.items() if name not in ("numbers", "live", "times", "machines")
-        }
+        rest = {name: each for name, each in self._settings.items() if name not in ("numbers", "live", "machines")}
         for before, segment in zip(self._segments, self._segments[1:]):
             if isinstance(outcome.error, ProcessError):  # messages were lost: nothing is sure from there on
                 return SimulatedOutput(

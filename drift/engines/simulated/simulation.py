@@ -31,7 +31,6 @@ from drift.machines.nodes.snapshots import InMemory
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import timed_steps
-from drift_barrier.digest import Algorithm
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
@@ -40,7 +39,6 @@ from drift_graph.inputs import late_before
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
 from drift_graph.numbers import why_no_int
-from drift_graph.policies import TimePolicy
 from drift_graph.times import Arrived, SourceMachine
 
 #: A simulated run with more turns is reported as endless.
@@ -56,6 +54,7 @@ class SimulatedSettings(Settings):
     """Settings of a simulated run, in addition to those of all engines."""
 
     workers: int = setting(2, why_no_int)
+    batch_items: int = setting(8, why_no_int)
 
 
 class Simulation(MortalNetwork):
@@ -66,12 +65,11 @@ class Simulation(MortalNetwork):
         schedule: decides which event comes next.
         numbers: for each source the numbers of its payloads in keys; their indices, if None.
         live: names of sources that have a clock, and do not always have items.
-        workers, fused, batch_items, in_flight_max, digest: see `SimulatedSettings`, which checks them.
-        times: time policies by source, in place of those of the graph.
         machines: the sources' machines, in place of new ones; for instance machines that replay decisions.
         plan: of the dataflow, if it was made before.
         fed_by_hand: `feed` adds input later, in any amount, and batches go to the workers in turn.
         deaths: processes die when the schedule says so, and the run recovers from a checkpoint.
+        settings: see `SimulatedSettings`.
     """
 
     def __init__(
@@ -82,40 +80,32 @@ class Simulation(MortalNetwork):
         *,
         numbers: Mapping[str, Sequence[int]] | None = None,
         live: Collection[str] = (),
-        workers: int = 2,
-        fused: bool = True,
-        times: Mapping[str, TimePolicy] | None = None,
-        batch_items: int = 8,
-        in_flight_max: int = 1_000_000,
-        digest: Algorithm = "xxh3_128",
         plan: Plan | None = None,
         machines: Sequence[SourceMachine] | None = None,
         fed_by_hand: bool = False,
         deaths: bool = False,
+        **settings: Any,
     ) -> None:
-        SimulatedSettings(
-            workers=workers, fused=fused, batch_items=batch_items, in_flight_max=in_flight_max, digest=digest
-        )
+        given = SimulatedSettings(**settings)
         if any(each.asks for each in dataflow.operators):
             raise SettingsError(
                 f"graph {dataflow.name!r} has calls, which this simulated run does not ask; test it with "
                 f"drift.testing.deterministic(graph, ..., calls={{NAME: answers}})"
             )
-        plan = plan or Plan(dataflow, fused=fused)
-        policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
+        plan, workers, batch_items = plan or Plan(dataflow, fused=given.fused), given.workers, given.batch_items
         sources = list(machines or ()) or [
-            SourceMachine.of(source, rank, policies[source.name], live=source.name in live)
+            SourceMachine.of(source, rank, source.time, live=source.name in live)
             for rank, source in enumerate(dataflow.sources)
         ]
         self.intake = (_FedByHand if fed_by_hand else Intake)(
-            sources, batch_items=batch_items, in_flight_max=in_flight_max, now_s=CLOCK_START_MS / 1000
+            sources, batch_items=batch_items, in_flight_max=given.in_flight_max, now_s=CLOCK_START_MS / 1000
         )
         by_hand: dict[str, Any] = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
         shelf = InMemory(timed_steps(plan))
         rewind_log = RewindLog(opened, workers, shelf, CheckpointPace(_CHECKPOINT_S)) if deaths else None
         feed_node = FeedNode(plan, workers, self.intake, rewind_log=rewind_log, **by_hand)
         self.intake.policy.pace(min(self.intake.policy.items, batch_items))  # the schedule decides how many there are
-        nodes = Nodes(plan, workers, digest, batch_items, shelf, deaths)
+        nodes = Nodes(plan, workers, given.digest, batch_items, shelf, deaths)
         super().__init__(nodes, feed_node, sources, schedule or Schedule(), rewind_log)
         self.late: list[Late] = []
         self.handed: list[Handed] = []
@@ -127,8 +117,8 @@ class Simulation(MortalNetwork):
         self._before: list[list[tuple[Any, int]]] = [[] for _ in sources]  # read, and perhaps not judged yet
         self._fed = list(map(len, self._inputs))
         self._by_hand = fed_by_hand
-        self._in_flight_max = in_flight_max
-        self._credit_matters = fed_by_hand or in_flight_max < sum(map(len, self._inputs))
+        self._in_flight_max = given.in_flight_max
+        self._credit_matters = fed_by_hand or given.in_flight_max < sum(map(len, self._inputs))
         self._reads: list[Scheduled | None] = [None] * len(sources)
 
     # The run.
