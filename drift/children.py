@@ -1,4 +1,4 @@
-"""Child processes: fresh interpreters, each with a title, that notice when their parent is gone; `Channel` is one that
+"""Child processes: fresh interpreters, each with a title, that notice when their parent is gone. A `Channel` is one: it
 gets framed messages, and answers with such (`drift.parent`).
 
 Invariant: only the parent holds the writing end of a child's standard input; so the child's input ends when the parent
@@ -20,6 +20,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
@@ -54,85 +55,7 @@ def folders_of_ours() -> list[str]:
     return list(dict.fromkeys(str(Path(folder).parent) for folder in own_folders))
 
 
-class Child:
-    """A process that this process has started.
-
-    Args:
-        title: the text that `ps` shows first.
-        arguments: its `sys.argv[1:]`.
-        environment: environment variables to set in it.
-        hand_on: descriptors that it inherits, under the same numbers.
-        as_here: whether it gets the flags of this interpreter.
-    """
-
-    def __init__(
-        self,
-        title: str,
-        program: str,
-        arguments: Sequence[str] = (),
-        *,
-        environment: Mapping[str, str],
-        stdout: int | None,
-        stderr: int | None = None,
-        hand_on: Sequence[int] = (),
-        as_here: bool = True,
-    ) -> None:
-        flags: list[str] = subprocess._args_from_interpreter_flags() if as_here else []  # type: ignore[attr-defined]
-        self._process = subprocess.Popen(
-            [sys.executable, *flags, "-P", "-c", f"{title!a}\n{program}", *arguments],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=hand_on,
-            start_new_session=True,
-            env={**os.environ, **environment},
-        )
-        assert self._process.stdin is not None
-        self.stdin = self._process.stdin
-        _started.add(self)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def watched(self) -> int | None:
-        """A descriptor that is readable once it has ended, for the caller to close; None if the system has none."""
-        try:
-            return os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # older systems, and others than Linux
-            return None
-
-    def write(self, data: bytes) -> None:
-        """Write all of the data to its standard input; a dead child is ignored here, and found elsewhere."""
-        left = memoryview(data)
-        with contextlib.suppress(BrokenPipeError):
-            while left:
-                left = left[self.stdin.write(left) :]
-
-    def how_it_ended(self) -> str:
-        """In words; waits for the end."""
-        code = self._process.wait()
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        return self._process.wait(timeout_s)
-
-    def poll(self) -> int | None:
-        """The exit code of the process; None while it runs."""
-        return self._process.poll()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def end(self) -> None:
-        """Kill it, and close its pipes; may be called twice."""
-        self._process.kill()
-        self._process.wait()
-        self.stdin.close()
-
-
-class Channel(Child):
+class Channel:
     """A process that this process has started, and the messages to it and from it.
 
     Args:
@@ -140,6 +63,9 @@ class Channel(Child):
         module: of ours, whose `main` it runs.
         arguments: its `sys.argv[2:]`; the first one is the descriptor that it answers on.
         program: Python source that it runs instead of the module.
+        environment: environment variables to set in it.
+        hand_on: descriptors that it inherits, under the same numbers.
+        as_here: whether it gets the flags of this interpreter.
 
     Attributes:
         number: a descriptor that is readable if the child has answered, or closed its end.
@@ -154,8 +80,8 @@ class Channel(Child):
         arguments: Sequence[str] = (),
         *,
         program: str = "",
-        environment: Mapping[str, str] | None = None,
-        stdout: int | None = subprocess.DEVNULL,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        stdout: int = subprocess.DEVNULL,
         stderr: int | None = None,
         hand_on: Sequence[int] = (),
         as_here: bool = True,
@@ -164,29 +90,38 @@ class Channel(Child):
         arguments = [str(up), *arguments]
         if module:
             program, arguments = main_of(module, *arguments)
+        flags: list[str] = subprocess._args_from_interpreter_flags() if as_here else []  # type: ignore[attr-defined]
         try:
-            super().__init__(
-                title,
-                program,
-                arguments,
-                environment=environment or {},
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, "-P", "-c", f"{title!a}\n{program}", *arguments],
+                bufsize=0,
+                stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
-                hand_on=(up, *hand_on),
-                as_here=as_here,
+                pass_fds=(up, *hand_on),
+                start_new_session=True,
+                env={**os.environ, **environment},
             )
         except BaseException:
             os.close(self.number)
             raise
         finally:
             os.close(up)
+        assert self._process.stdin is not None
+        self.stdin = self._process.stdin
+        _started.add(self)
         os.set_blocking(self.number, False)
-        end = self.watched()
-        self.numbers = [self.number, *([] if end is None else [end])]
+        self.numbers = [self.number]
+        with contextlib.suppress(AttributeError, OSError):  # older systems, and others than Linux
+            self.numbers.append(os.pidfd_open(self.pid))
         self.closed = False
         self._torn = False
         self._buffer = b""
         self._frames: deque[bytes] = deque()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     # To the process.
 
@@ -268,13 +203,31 @@ class Channel(Child):
 
     # Its end.
 
+    def how_it_ended(self) -> str:
+        """In words; waits for the end."""
+        code = self._process.wait()
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        return self._process.wait(timeout_s)
+
+    def poll(self) -> int | None:
+        """The exit code of the process; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        self._process.kill()
+
     @property
     def has_ended(self) -> bool:
         """Whether it has ended; the pipe shows it first, unless a function has forked, and the fork holds the pipe."""
         return self.closed or self.poll() is not None
 
     def end(self) -> None:
-        super().end()
+        """Kill it, and close its pipes; may be called twice."""
+        self._process.kill()
+        self._process.wait()
+        self.stdin.close()
         self.closed = self._torn = True
         while self.numbers:
             os.close(self.numbers.pop())
@@ -288,7 +241,7 @@ def value_of(frame: bytes) -> Any:
     return value
 
 
-_started: WeakSet[Child] = WeakSet()
+_started: WeakSet[Channel] = WeakSet()
 
 
 def _let_go(*_: Any) -> None:
