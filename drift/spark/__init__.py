@@ -5,7 +5,7 @@ Nothing here imports pyspark before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,8 +52,6 @@ def dataframe(
     spark: Any = None,
     sink: str | None = None,
     columns: str | None = None,
-    times: Mapping[str, Any] | None = None,
-    on_late: Callable[[Any], None] | None = None,
     partitions: int | None = None,
     **more: Any,
 ) -> Any:
@@ -65,7 +63,7 @@ def dataframe(
     A step that raises ends the job that reads the DataFrame; its message is in Spark's exception.
 
     Args:
-        graph, sources, times, on_late, more: as for `drift.run`.
+        graph, sources, more: as for `drift.run`; an item that is late and would be diverted is an error.
         spark: the session, if no source is a DataFrame and no session is active.
         sink: only the items of this sink.
         columns: names and types of the fields of `sink`'s payloads, as SQL declares them: "word string, n long". A
@@ -75,7 +73,7 @@ def dataframe(
     need("spark", "drift.spark.dataframe")
     from drift.spark.output import output_frame
 
-    return output_frame(graph, sources, spark, sink, columns, times or {}, on_late, partitions, more)
+    return output_frame(graph, sources, spark, sink, columns, {"partitions": partitions, **more})
 
 
 def stream(

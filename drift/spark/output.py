@@ -7,13 +7,12 @@ rows are in the order of metas.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from drift.engines.feed import taker_of_late
 from drift.engines.source_feed import SourceFeed
 from drift.flow.corrected import check_own_times
 from drift.sinks.typed import payload_arrays
@@ -42,27 +41,18 @@ def output_frame(
     spark: Any,
     sink: str | None,
     columns: str | None,
-    times: Mapping[str, TimePolicy],
-    on_late: Callable[[Late], None] | None,
-    partitions: int | None,
-    more: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Any:
     dataflow = graph if isinstance(graph, Dataflow) else graph.build()
     sink = chosen_sink(dataflow, sink, columns)
-    check_sources(dataflow, sources, times)
-    settings = SPARK.settings_of({"partitions": partitions, **more})
+    check_sources(dataflow, sources, {})
+    of_engine = SPARK.settings_of(settings)
     opened = as_sources(sources)
     spark = spark or _session(opened)
-    feed = SourceFeed(
-        dataflow,
-        opened,
-        times,
-        settings,
-        on_late=taker_of_late(on_late, _refuse_late),
-    )
+    feed = SourceFeed(dataflow, opened, {}, of_engine, on_late=_refuse_late)
     try:
         check_finite(feed)
-        prepared = Prepared(spark, dataflow, feed, settings, lambda: None)
+        prepared = Prepared(spark, dataflow, feed, of_engine, lambda: None)
         feed.report_late(END_OF_TIME)
     finally:
         feed.close()
@@ -117,7 +107,8 @@ def _session(sources: Mapping[str, Any]) -> Any:
 
 def _refuse_late(late: Late) -> None:
     raise SettingsError(
-        f"an item of source {late.source!r} is late ({late.reason}) and is to be diverted; pass on_late= to take it"
+        f"an item of source {late.source!r} is late ({late.reason}) and is to be diverted, which a DataFrame cannot; "
+        f"run it with drift.run(..., engine='spark', on_late=)"
     )
 
 
