@@ -68,7 +68,7 @@ def position_of(checkpoint: bytes, items_in: int, since: int, begun: Mapping[int
 
 def position_shown(position: Mapping[str, Any]) -> dict[str, Any]:
     """The position of a source, or of a segment, for people: of segments without a checkpoint their numbers."""
-    return {**position, _BEGUN: sorted(position[_BEGUN])} if _is_behind(position) else dict(position)
+    return {**position, _BEGUN: sorted(map(int, position[_BEGUN]))} if _is_behind(position) else dict(position)
 
 
 def _is_behind(position: Mapping[str, Any]) -> bool:
