@@ -5,8 +5,9 @@ nothing has changed, and the answer is None or False.
 
 Why: slices come in order, all of an end at once, and a key has at most one of each end. A window's timer hangs on its
 first slice alone. So the windows of an end are the slices whose timer is for it; whatever other slices there are belong
-to these windows, and are merged into them end by end, in their order. An aggregate whose accumulators are no numbers of
-64 bits, or whose sums may be none, has objects there, in one array, as the others beside it have numbers.
+to these windows, and are merged into them end by end, in their order. An accumulator of nulls alone is the number that
+changes none it is added to or compared with, beside a count of 0. An aggregate whose accumulators are no numbers of 64
+bits, or whose sums may be none, has objects there, in one array, as the others beside it have numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from drift_graph.payloads import Rows
 #: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
 _TIME_MAX = 1 << 60
 _NONE, _NEVER = -(1 << 62), (1 << 63) - 1  # in place of a time
-_ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
+_ARRAYS: dict[type, Any] = {int: np.int64, float: np.float64}  # by the types of accumulators
+#: In place of an accumulator of nulls alone, by what is added and the kind of numbers.
+_NOTHING = {
+    "min": {"i": _NEVER, "f": np.inf},
+    "max": {"i": -_NEVER - 1, "f": -np.inf},
+    "sum": {"i": 0, "f": -0.0},
+    "mean": {"i": 0, "f": -0.0},
+}
 
 
 class Kind(NamedTuple):
@@ -51,11 +59,11 @@ class Kind(NamedTuple):
     result: Callable[[Any], Any] | None = None
 
     def accumulators(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
-        lists = list(map(_listed, arrays))
+        lists = list(map(_listed, self.parts, arrays))
         return lists[0] if self.names is None else list(zip(*lists))
 
     def results(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
-        """The results of each aggregate in an array; of objects, the values in one list."""
+        """The results of each aggregate, in a column if they are numbers; of objects, the values in one list."""
         if self.result is None:
             return list(map(_results, self.parts, arrays))
         return [list(map(self.result, self.accumulators(arrays)))]
@@ -65,7 +73,8 @@ class Slices(Rows):
     """Slices of sliding windows.
 
     Args:
-        arrays: of each aggregate the accumulators: of numbers one array, of means two, and one of objects.
+        arrays: of each aggregate the accumulators: numbers, or any objects in one array; before numbers of means, and
+            where there are accumulators of nulls alone, of how many values each is, or only whether it is of any.
     """
 
     __slots__ = ("kind", "keys", "starts", "ends", "arrays", "_values")
@@ -112,7 +121,7 @@ class Slices(Rows):
         every = [self, *others]
         if any(type(each) is not Slices or each.kind != self.kind for each in every):
             return None
-        arrays = list(map(_joined, zip(*(each.arrays for each in every))))
+        arrays = list(map(_joined, self.kind.parts, zip(*(each.arrays for each in every))))
         starts, ends = (np.concatenate([getattr(each, name) for each in every]) for name in ("starts", "ends"))
         return type(self)(self.kind, list(chain.from_iterable(each.keys for each in every)), starts, ends, arrays)
 
@@ -138,43 +147,66 @@ def slices_of(
 
 
 def _in_order(part: Any, arrays: Sequence[Array], have_one: Any = None) -> Sequence[Array]:
-    """Accumulators in arrays; as objects, where one is None, or the least and the greatest are others in another order.
+    """Accumulators in arrays; as objects, if the least and the greatest are others in another order.
 
     Args:
-        have_one: a byte for each, 0 where it is None; None where none is.
+        have_one: a byte for each, 0 where it is of nulls alone; None where none is.
     """
-    if have_one is not None:
-        return [_objects([each if has else None for each, has in zip(_listed(arrays), have_one)])]
     values = arrays[-1]
+    if have_one is not None:
+        has_one = np.frombuffer(have_one, np.uint8)
+        values = np.where(has_one, values, _NOTHING[part.adds][values.dtype.kind])
+        arrays = [arrays[0] if len(arrays) > 1 else has_one.astype(np.int64), values]
     if part.adds not in ("min", "max") or values.dtype.kind != "f":
         return arrays
-    return _widened(arrays) if np.isnan(values).any() or np.signbit(values[values == 0]).any() else arrays
+    return _widened(part, arrays) if np.isnan(values).any() or np.signbit(values[values == 0]).any() else arrays
 
 
-def _widened(arrays: Sequence[Array]) -> list[Array]:
-    return [_objects(_listed(arrays))]
+def _widened(part: Any, arrays: Sequence[Array]) -> list[Array]:
+    return [_objects(_listed(part, arrays))]
 
 
 def _objects(values: Sequence[Any]) -> Array:
     return np.fromiter(values, object, len(values))
 
 
-def _listed(arrays: Sequence[Array]) -> list[Any]:
-    return arrays[0].tolist() if len(arrays) == 1 else list(zip(*(each.tolist() for each in arrays)))
+def _listed(part: Any, arrays: Sequence[Array]) -> list[Any]:
+    if len(arrays) == 1:
+        return arrays[0].tolist()  # type: ignore[no-any-return]
+    counts, numbers = (each.tolist() for each in arrays)
+    made = zip(counts, numbers) if part.adds == "mean" else numbers
+    return [each if count else None for count, each in zip(counts, made)]
 
 
-def _joined(each: Sequence[Sequence[Array]]) -> list[Array]:
+def _counted(arrays: Sequence[Array]) -> list[Array]:
+    """Accumulators of which all are of some values, with that before them."""
+    return [np.ones(len(arrays[0]), np.int64), *arrays]
+
+
+def _joined(part: Any, each: Sequence[Sequence[Array]]) -> list[Array]:
     """Accumulators one after the other; as objects, where not all are of one type."""
     if len({arrays[-1].dtype.kind for arrays in each}) > 1:
-        each = list(map(_widened, each))
-    return list(map(np.concatenate, zip(*each)))
+        each = [_widened(part, arrays) for arrays in each]
+    most = max(map(len, each))
+    return list(map(np.concatenate, zip(*(arrays if len(arrays) == most else _counted(arrays) for arrays in each))))
 
 
-def _results(part: Any, arrays: Sequence[Array]) -> Array:
-    """The results of accumulators of an aggregate."""
+def _results(part: Any, arrays: Sequence[Array]) -> pl.Series | list[Any]:
+    """The results of accumulators of an aggregate, in a column or, of objects, in a list."""
     if arrays[-1].dtype.kind == "O":
-        return _objects(list(map(part.result, arrays[-1])))
-    return means(arrays[1], arrays[0]) if part.adds == "mean" else arrays[0]
+        return list(map(part.result, arrays[-1]))
+    if len(arrays) == 1:
+        return pl.Series(arrays[0])
+    counts, numbers = arrays
+    made = pl.Series(means(numbers, np.maximum(counts, 1)) if part.adds == "mean" else numbers)
+    return made if counts.all() else made.set(pl.Series(counts == 0), None)
+
+
+def _joined_results(each: Sequence[pl.Series | list[Any]]) -> pl.Series | Sequence[Any]:
+    """Results one after the other: in a column, unless they are in none."""
+    if len({each.dtype if isinstance(each, pl.Series) else None for each in each}) == 1 and type(each[0]) is not list:
+        return pl.concat(each)  # type: ignore[type-var]
+    return in_a_column(list(chain.from_iterable(each)))
 
 
 def merging_of(
@@ -311,7 +343,7 @@ class Merging:
             return None
         accumulators = [each.accumulator for each in slices]
         lists = [accumulators] if names is None else list(zip(*accumulators))
-        arrays = [_in_order(part, _arrays_of(part, each)) for part, each in zip(parts, lists)]
+        arrays = list(map(_arrays_of, parts, lists))
         try:
             starts, ends = (np.array([getattr(each, name) for each in slices], np.int64) for name in ("start", "end"))
         except OverflowError:
@@ -389,12 +421,11 @@ class Merging:
         bounds = [(each.until + 1 - self._size, each.until + 1) for each in over]
         counts, names = [len(each.keys) for each in over], self._kind.names
         if self._kind.result is None:
-            results = [_joined([[each] for each in every])[0] for every in zip(*(each.results for each in over))]
-            columns = [in_a_column(each.tolist()) if each.dtype.kind == "O" else pl.Series(each) for each in results]
-            rows = window_rows(self._result, keys, self._kind.fields, bounds, counts, columns, names)
+            results = list(map(_joined_results, zip(*(each.results for each in over))))
+            rows = window_rows(self._result, keys, self._kind.fields, bounds, counts, results, names)
             if rows is not None:
                 return Metas(metas), keys, rows
-            lists = [each.tolist() for each in results]
+            lists = list(map(list, results))
             values = lists[0] if names is None else [dict(zip(names, each)) for each in zip(*lists)]
         else:
             values = list(chain.from_iterable(chain.from_iterable(each.results) for each in over))
@@ -409,7 +440,7 @@ class Merging:
         """End the windows of one end; where that raises, nothing has changed."""
         found = [(each.dues == until).nonzero()[0] for each in self._ended]
         parts = [[[part[at] for part in parts] for parts in each.slices.arrays] for each, at in zip(self._ended, found)]
-        arrays = list(map(_joined, zip(*parts)))
+        arrays = list(map(_joined, self._kind.parts, zip(*parts)))
         numbers = np.concatenate([each.numbers[at] for each, at in zip(self._ended, found)])
         places = np.empty(len(self._lasts), np.int64)
         places[numbers] = np.arange(len(numbers))
@@ -478,24 +509,32 @@ def _merged(part: Any, merged: list[Array], more: list[Array], where: Array) -> 
     adds, kind = part.adds, one.dtype.kind
     may_overflow = kind == "i" and adds in ("sum", "mean") and _greatest(one) + _greatest(other) > _EXACT_MAX
     if kind == "O" or kind != other.dtype.kind or may_overflow:
-        (one,), (other,) = _widened(merged), _widened(more)
+        (one,), (other,) = _widened(part, merged), _widened(part, more)
         one[where] = _objects(list(map(part.merge, one[where], other)))
         return [one]
-    if adds in ("min", "max"):
-        one[where] = (np.minimum if adds == "min" else np.maximum)(one[where], other)
-        return merged
-    for each, further in zip(merged, more):
-        each[where] += further
+    if len(merged) < len(more):
+        merged = _counted(merged)
+    if len(merged) > 1:
+        merged[0][where] += more[0] if len(more) > 1 else 1
+    one[where] = {"min": np.minimum, "max": np.maximum}.get(adds, np.add)(one[where], other)
     return merged
 
 
 def _arrays_of(part: Any, accumulators: Sequence[Any]) -> Sequence[Array]:
-    """Accumulators in arrays: numbers, if all are integers of 64 bits or all are floats, else objects."""
-    columns = list(zip(*accumulators)) if part.adds == "mean" and None not in accumulators else [accumulators]
+    """Accumulators in arrays: numbers, if those that are not None are all integers of 64 bits or all floats, else
+    objects.
+    """
+    is_mean = part.adds == "mean"
+    numbers = [each[1] if is_mean and each is not None else each for each in accumulators]
+    kinds = set(map(type, numbers)) - {type(None)}
     try:
-        return [np.array(each, _ARRAYS[frozenset(map(type, each))]) for each in columns]
-    except (KeyError, OverflowError):
+        (kind,) = kinds
+        values = np.array([kind() if each is None else each for each in numbers], _ARRAYS[kind])
+    except (KeyError, ValueError, OverflowError):
         return [_objects(accumulators)]
+    counts = [np.array([0 if each is None else each[0] for each in accumulators])] if is_mean else []
+    have_one = bytes([each is not None for each in numbers]) if None in numbers else None
+    return _in_order(part, [*counts, values], have_one)
 
 
 def _greatest(values: Array) -> int:

@@ -156,6 +156,34 @@ def test_slices_of_nulls_alone_are_merged_as_by_the_steps(
 
 
 @pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
+@pytest.mark.parametrize("values", [[None, 1, -2], [None, None, None, 3], [None, -0.0, None, 2.5, None, None, -1.5]])
+def test_slices_of_nulls_alone_stay_numbers(values: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows, and of objects where there is a number among those that come together."""
+    field = "fare" if float in map(type, values) else "n"
+    rows = [{"zone": "ab"[at % 2], "day": at, field: values[at // 2 % len(values)]} for at in range(120)]
+    names = ["sum", "mean"] if field == "fare" else ["sum", "mean", "min", "max"]
+    graph = drift.Graph("windows")
+    schema = {"zone": str, "day": int, field: SCHEMA[field]}
+    timed = graph.source("rows", schema=schema, time=drift.EventTime("day")).key_by("zone")
+    timed.window(drift.windows.sliding(9, every=3)).rows(**{name: getattr(agg, name)(field) for name in names}).sink(
+        "out"
+    )
+    by_key = graph.source("items", time=drift.EventTime(itemgetter("day"))).key_by(itemgetter("zone"))
+    several = {name: getattr(agg, name)(itemgetter(field)) for name in names}
+    by_key.window(drift.windows.sliding(9, every=3)).aggregate(**several).sink("more")
+    known = [at % 6 > 2 or at // 6 % 6 > 3 for at in range(240)]  # else slices of an end are nulls, but not all
+    items = [
+        {"zone": at % 6, "day": at // 6, field: values[-1] if is_known else None} for at, is_known in enumerate(known)
+    ]
+    inputs = {"rows": rows, "items": items}
+    expected = drift.run(graph, inputs, engine="reference").finish().digest
+    table = drift.sources.table(pl.DataFrame(rows, schema=schema), payload="rows")
+    monkeypatch.setattr("drift.columns.slices._widened", None)
+    monkeypatch.setattr(_Merged, "__call__", None)
+    assert drift.run(graph, {**inputs, "rows": table}, batch_items=20).finish().digest == expected
+
+
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
 @pytest.mark.parametrize("many", [1, 30, 60])
 @pytest.mark.parametrize("field, value", [
     ("n", 2**61), ("n", -(2**61)), ("n", None), ("fare", None), ("fare", math.nan), ("fare", -0.0)
