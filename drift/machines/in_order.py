@@ -75,6 +75,7 @@ class InOrder:
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
         has_columns: whether it takes rows in columns; where there is output at ends only, the stage does.
+        takes_objects: whether it takes rows that are in none.
         is_built: whether there is what it needs; else the logic runs.
         in_kernel: whether it is a loop of the kernel; `takes_later`: also of later items.
         leaves_pages: whether a stage whose states may be dropped from memory does without it.
@@ -83,6 +84,7 @@ class InOrder:
     opens: OpensWindows | None = None
     only_at_ends: ClassVar[bool] = True
     has_columns: ClassVar[bool] = False
+    takes_objects: ClassVar[bool] = True
     leaves_pages: ClassVar[bool] = False
     is_built: ClassVar[bool] = True
     in_kernel: ClassVar[bool] = False
@@ -107,8 +109,8 @@ class InOrder:
         """
         raise NotImplementedError
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        """Give the states and timers of these keys, and perhaps of others, to the stage; without keys those of all."""
+    def hand_back(self) -> None:
+        """Give the states and timers of all keys to the stage."""
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
         """The states and timers of those of the keys that have any here; see `KeyedState.put`."""

@@ -9,14 +9,13 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
 from drift.machines.in_order import InOrder, Shared, unless_it_raises
 from drift.machines.keys import form_of_identity
-from drift.machines.log import Keyed
 from drift.machines.timers import Due
 from drift.operators import JoinsRows, Process, Timer
 from drift_graph.item import Columns
@@ -40,6 +39,7 @@ class _RowsByKey(InOrder):
 
     only_at_ends: ClassVar = False
     has_columns: ClassVar = True
+    takes_objects: ClassVar = False
     leaves_pages: ClassVar = True
 
     def __init__(self, process: Process, shared: Shared) -> None:
@@ -49,21 +49,16 @@ class _RowsByKey(InOrder):
         self._suffix, self._ending, self._output = suffix, of_timers + varint(0), suffix + of_output
         self._takes_over = True  # until states of the stage could not be columns
 
-    def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
-        return 0, []
-
     def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
         if self._arrays is None:
             self._arrays = self._join.in_arrays((self._suffix, self._ending, self._phase))
         times = metas.times()
         found = self._arrays.keys_of(rows) if self._join.fits(times, rows.sides.tobytes()) else None
         if found is None:  # of other fields, or keys in no columns: these rows meet those here in objects
-            self.hand_back()
             return 0, []
         keys, sides = found
         self._shared.get([metas[-1]] * len(keys), keys)
         if not self._has_taken_over():  # rows of these keys are in the stage, and are no columns
-            self.hand_back()
             return 0, []
         arrays = self._arrays
         arrays.last = arrays.last or metas[0]  # states that were taken over, of before a death, have no last row here
@@ -100,7 +95,7 @@ class _RowsByKey(InOrder):
         absorbed: str = self._arrays.absorb(entries, {key: heap[0].meta for key, heap in timers.items()})
         return absorbed
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+    def hand_back(self) -> None:
         if self._arrays:
             self._shared.put(self._states_of(None))
             self._arrays.clear()
@@ -186,10 +181,7 @@ class RollingRows(WaitingRows):
 
     def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
         sided = self._join.sided(self._key, rows)  # type: ignore[attr-defined]
-        if sided is None:  # as where rows have other fields
-            self.hand_back()
-            return 0, []
-        return super().process_rows(metas, sided)
+        return (0, []) if sided is None else super().process_rows(metas, sided)  # it is None of rows of other fields
 
     def _absorbed(self, states: Any, timers: Any) -> Any:
         return self._arrays.absorb_states(states, {key: [each.meta for each in heap] for key, heap in timers.items()})
@@ -197,7 +189,6 @@ class RollingRows(WaitingRows):
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         sent = unless_it_raises(partial(super().fire, bound, ended=ended))
         if sent is None:  # a function raised: timers fire one by one, where that is reported
-            self.hand_back()
             return []
         if self._arrays is not None and self._arrays.fired:
             metas, keys = zip(*sorted(self._arrays.fired, key=itemgetter(0)))

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.differences import NOTHING, Debts, Difference, difference
-from drift.machines.in_order import InOrder, Shared, unless_it_raises
+from drift.machines.in_order import Shared, unless_it_raises
 from drift.machines.keys import keyed
 from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
@@ -255,38 +255,39 @@ class KeyedStage(KeyedState):
         if not metas:
             return []
         self.get(metas, keys)
-        outputs: list[Any] = []
         batch = Keyed(metas, keys, payloads)
-        if self._in_order is not None and (not is_complete or self._blocked):
-            self._in_order.hand_back(keys)  # what may be corrected, or is behind a call that raised, is the log's
+        sent: list[Columns] = []
+        if (in_order := self._in_order) is not None:
+            if is_complete and in_order.takes_objects and not self._blocked:
+                samples = self._sampled(payloads, keys)
+                done, sent = in_order.process(batch)
+                if done == len(keys):
+                    self._check(samples)
+                    return sent
+                batch = batch.after(done)
+            in_order.hand_back()  # what may be corrected, is no value of it or is behind a call that raised
         if is_complete:
-            return self._append(batch, outputs, is_complete=True)
+            return self._append(batch, sent, is_complete=True)
         if diffs is None and not self._debts:
             changed, rest = self._log.parted(batch, self._histories, whole_keys=self.is_timed)
         else:
             self._log.pass_by(metas)
             changed, rest = batch, _NONE
         sent = [self._change(changed, diffs)] if changed.metas else []
-        return [*sent, *self._append(rest, outputs, is_complete=False)] if rest.metas else sent
+        return self._append(rest, sent, is_complete=False) if rest.metas else sent
 
-    def _append(self, batch: Keyed, outputs: list[Any], *, is_complete: bool) -> list[Columns]:
+    def _append(self, batch: Keyed, sent: list[Columns], *, is_complete: bool) -> list[Columns]:
         """Process rows above all others of their keys, and log them if something may come below."""
-        sent: list[Columns] = []
-        if is_complete and self._logic.takes is not None:
-            self._note(batch.keys)
-            left = -1
-            while batch.keys and len(batch.keys) != left:  # else none of them was taken
-                left = len(batch.keys)
-                batch = self._take(batch, self._logic.takes, sent)
-            if not batch.keys:
-                return sent
-        if is_complete and self._in_order is not None and not self._blocked:
-            batch = self._take_in_order(batch, self._in_order, sent)
-            if not batch.keys:
-                return sent
         if is_complete:
             self._note(batch.keys)
+            takes, left = self._logic.takes, -1
+            while takes is not None and batch.keys and len(batch.keys) != left:  # else none of them was taken
+                left = len(batch.keys)
+                batch = self._take(batch, takes, sent)
+            if not batch.keys:
+                return sent
         metas, keys, payloads = batch
+        outputs: list[Any] = []
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
         samples = self._sampled(payloads, keys)
@@ -360,18 +361,6 @@ class KeyedStage(KeyedState):
         return Keyed(
             Metas.joined([metas[done:], rest.metas]), [*keys[done:], *rest.keys], [*payloads[done:], *rest.payloads]
         )
-
-    def _take_in_order(self, batch: Keyed, in_order: InOrder, sent: list[Columns]) -> Keyed:
-        """Process rows, and the timers before them, in the form that the logic has for that; returns the others."""
-        samples = self._sampled(batch.payloads, batch.keys)
-        done, outputs = in_order.process(batch)
-        sent += outputs
-        if done < len(batch.keys):
-            rest = batch.after(done)
-            in_order.hand_back(rest.keys)  # a call raised, or the form has not such values: item by item from here
-            return rest
-        self._check(samples)
-        return _NONE
 
     def _run(self, batch: Keyed, outputs: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
         """Give a batch to the logic in one call, if that is possible; `outputs` gets what its rows made."""

@@ -9,7 +9,7 @@ is made of them until somebody asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
@@ -96,7 +96,7 @@ class Numbering(InOrder):
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         return []
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+    def hand_back(self) -> None:
         if len(self._table):
             self._shared.put(self._table.entries().items())
             self._table.clear()

@@ -149,8 +149,8 @@ class Prolonging(InOrder):
         self._table.end(made.cells)
         return self._sent(made)
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        cells = self._table.cells_of(keys if keys is None else dict.fromkeys(keys))
+    def hand_back(self) -> None:
+        cells = self._table.cells_of(None)
         self._shared.put(_entries_of(self._table, cells))
         self._table.end(cells)
 

@@ -8,7 +8,7 @@ the stage then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from drift.machines.in_order import InOrder, Shared
@@ -65,7 +65,7 @@ class MergingSlices(InOrder):
         self._shared.note_fired(timers, keys)
         return [Columns(timers.with_suffix(self._output), windows, None)]
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+    def hand_back(self) -> None:
         if self._arrays is not None:
             self._shared.put(self._arrays.take())
 

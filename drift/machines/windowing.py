@@ -270,10 +270,11 @@ class Opening(InOrder):
         sent.append(Columns(ended.timers.with_suffix(self._output), ended.outputs, None))
 
     def _end(self, sent: list[Columns]) -> bool:
-        """Output the windows here; False if they are handed back."""
+        """Output the windows here; False if a function raises, or all would be too much at once: then they are to end
+        by their timers.
+        """
         ended = self._ended([(self._until, 0, len(self._table))], Metas.joined(self._timers))
-        if ended is None:  # a function raised, or all would be too much at once: they end by their timers
-            self.hand_back()
+        if ended is None:
             return False
         if self._shared.undo:
             self._shared.undo.note(self._all_before(()))
@@ -291,7 +292,7 @@ class Opening(InOrder):
         self._table.clear()
         self._timers = []
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+    def hand_back(self) -> None:
         self._shared.put(self._entries(range(len(self._table))))
         self._forget()
 
