@@ -103,6 +103,10 @@ class Reader(Positioned):
     def complete(self) -> None:
         """The file grows no more: its end is the end."""
 
+    def end(self) -> Any:
+        """The position behind all that a file of lines has, whatever its lines are; called before the first `read`."""
+        raise NotImplementedError
+
     def filenos(self) -> Sequence[int]:
         """For a live source or a pipe, descriptors that are readable when `read` may have something; always the same.
 

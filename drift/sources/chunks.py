@@ -405,6 +405,20 @@ class File:
     def _hash(self, known: Known) -> str:
         return f"{self._etag}, {self._size} bytes" if self._etag else known.hexdigest()
 
+    def pass_over(self) -> Start:
+        """Read all that there is, whatever its lines are, before the first block; returns its end.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        while True:
+            data, fault = self._chunk()
+            self._known.update(data)
+            if fault:
+                raise InputError(f"{self.name} cannot be read up to its end: {fault}")
+            if not data:
+                return self.start()
+
     def put_back(self) -> None:
         """Make everything that was not returned come again; what is before the rest of a line that is too long, which
         is not in memory, in the same blocks.

@@ -436,6 +436,9 @@ class _FileReader(Reader):
     def complete(self) -> None:
         self.file.grows = False
 
+    def end(self) -> Any:
+        return position_of(self._kind, **self.file.pass_over()._asdict(), header=None, items=0)
+
     @property
     def ended_at(self) -> int:  # type: ignore[override]
         return self.file.ended_at

@@ -4,7 +4,8 @@ Invariant: what comes is what was written to the file, once and in order, whethe
 and the file cut, while it is read or while nobody reads. A piece that is not there any more is an error.
 
 Why: a piece is known by what was read of it, whatever its name is now, and by the piece before it. Its end is its end
-once something was written behind it. A rotation that is seen in the middle is looked at again before it is an error.
+once something was written behind it. A rotation that is seen in the middle is looked at again before it is an error, or
+before a piece is read that the file itself begins with.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +25,9 @@ from drift.sources.positions import position_fields, position_of
 from drift_graph.errors import InputError
 
 _PACKED = "|".join(re.escape(ending) for each in PACKINGS for ending in each.endings if each.name != "zip")
+
+
+_COMPARED_BYTES = 1 << 18
 
 
 class _Piece(NamedTuple):
@@ -54,12 +59,33 @@ class RotatedReader(FollowedReader):
         self._at_end = False
         self._head: Any = None  # a position behind the first items of the piece that is read
         self._end: Any = None  # the position at the end of the last piece before that had something
-        self._passed = 0  # pieces behind that, which were empty
-        self._older = len(self._pieces()) - 1  # pieces that were there at the start, if none has ended since
+        self._empty: set[_Piece] = set()  # packed pieces behind that, in which nothing is
         self._unclear: Listing | None = None  # in which the piece was not found, and may be in the next
+        self._at_start = self._pieces()
+        self._older = len(self._at_start) - 1  # pieces before the first to be read, if none of them is known by its end
+        self._piece: _Piece | None = None  # that is read, as it was when it was opened
+        if not self._at_start[-1].size:
+            self._know_older()
 
     def _exists(self) -> bool:
         return bool(self._pieces())
+
+    def _know_older(self) -> None:
+        """Know the pieces before the first to be read by the end of the last that has something, as their number
+        changes where old ones are removed.
+        """
+        there = {each.identity: each for each in self._pieces()}
+        for older in self._at_start[-2::-1]:
+            if older.identity not in there:  # it was packed meanwhile
+                break
+            with closing(self._open_one(there[older.identity].name, False)) as reader:
+                end = reader.end()
+            if end["offset"]:
+                self._end = end
+                break
+        else:
+            self._older = 0
+        self._at_start = []
 
     def _pieces(self) -> list[_Piece]:
         """The pieces that are there, the file itself last."""
@@ -126,9 +152,10 @@ class RotatedReader(FollowedReader):
     def _end_file(self) -> None:
         self._at_end = True
         if self._offset():
-            self._end, self._passed = self._reader_position(), 0
-        else:  # it was empty, and nobody would know it again
-            self._passed += 1
+            self._end = self._reader_position()
+            self._empty.clear()
+        elif self._piece is not None:  # it was empty, and nobody would know it again
+            self._empty.add(self._piece)
         self._close_file()
 
     def _more(self) -> bool:
@@ -160,35 +187,63 @@ class RotatedReader(FollowedReader):
 
     def _opened(self, pieces: Sequence[_Piece], listing: Listing) -> bool:
         """Open the piece that is to be read; returns whether it is there."""
-        before = self._older - 1 if self._end is None else self._index_of(self._others(pieces), self._end)
-        if before is None and self._at_end and self._index_of(pieces[-1:], self._end) is not None:
-            before = len(pieces) - 1  # a packed file has its end when it is there
-        at = None if before is None else min(before + self._passed, len(pieces) - 1)
+        at = self._older - 1 if self._end is None else self._index_of(self._others(pieces), self._end)
+        if at is None and self._at_end and self._index_of(pieces[-1:], self._end) is not None:
+            at = len(pieces) - 1  # a packed file has its end when it is there
         within = self._position_in_file
         if not self._at_end and within and within["offset"]:
             likely = [] if at is None else pieces[at + 1 : at + 2]
             for each in [*likely, *pieces[::-1]]:
                 if self._begin(pieces, each, within):
-                    return self._has_more(listing)
+                    return self._has_begun(pieces, listing)
             copy = self._index_of(self._others(pieces), self._head, whole=False)
             if copy is None:
                 return self._is_unclear(listing, "the piece of it that was read is not there any more")
-            at, self._passed = copy, 0  # more was read than was copied
-            self._end = self._end_of(pieces[copy])
+            at = copy  # more was read than was copied
+            with closing(self._open_one(pieces[copy].name, False)) as reader:
+                self._end = reader.end()
         if at is None:
             return self._is_unclear(listing, "the piece before what comes next is not there any more")
-        if at + 1 >= len(pieces):
+        following = at + 1
+        while following < len(pieces) and self._is_passed(pieces, following):
+            following += 1
+        for one, other in pairwise(pieces[max(at, 0) : following + 1]):
+            if one.number is not None and other.number is not None and one.number - other.number != 1:
+                why = f"piece {one.number - 1} is not there, and piece {one.number} is"
+                return self._is_unclear(listing, why)
+        if following == len(pieces):
             self._listed = listing
             self._wait_for_more()
             return False
-        before_it, piece = pieces[at].number if at >= 0 else None, pieces[at + 1]
-        if before_it is not None and piece.number is not None and before_it - piece.number != 1:
-            return self._is_unclear(listing, f"piece {before_it - 1} is not there, and piece {before_it} is")
         return (
-            self._has_more(listing)
-            if self._begin(pieces, piece, None)
+            self._has_begun(pieces, listing)
+            if self._begin(pieces, pieces[following], None)
             else self._is_unclear(listing, "it cannot be read")
         )
+
+    def _has_begun(self, pieces: Sequence[_Piece], listing: Listing) -> bool:
+        """Read the piece that was opened; but look again if it may be a copy of the file that is to be cut."""
+        if listing == self._unclear or self._piece == pieces[-1] or not self._is_copied(self._piece, pieces[-1]):
+            return self._has_more(listing)
+        self._leave()
+        return self._looks_again(listing)
+
+    def _is_passed(self, pieces: Sequence[_Piece], at: int) -> bool:
+        """Whether nothing is in a piece."""
+        return pieces[at] in self._empty or (not pieces[at].size and at + 1 < len(pieces))
+
+    def _is_copied(self, piece: _Piece | None, file: _Piece) -> bool:
+        """Whether the file begins with all of a piece, as one does that is copied to it and was not cut yet."""
+        if piece is None or file.size < piece.size:
+            return False
+        try:
+            with (self._folder / piece.name).open("rb") as one, (self._folder / file.name).open("rb") as other:
+                while (part := one.read(_COMPARED_BYTES)) == other.read(len(part)):
+                    if not part:
+                        return True
+        except OSError:
+            pass  # they have other names by now
+        return False
 
     def _index_of(self, pieces: Sequence[_Piece], position: Any, *, whole: bool = True) -> int | None:
         """The newest piece that has what is before a position, and if `whole` no more than that."""
@@ -204,12 +259,6 @@ class RotatedReader(FollowedReader):
     def _others(self, pieces: Sequence[_Piece]) -> Sequence[_Piece]:
         """All but the file itself."""
         return pieces[:-1] if pieces and pieces[-1].name == self._name else pieces
-
-    def _end_of(self, piece: _Piece) -> Any:
-        with closing(self._open_one(piece.name, False)) as reader:
-            while reader.read(1 << 10) is not None:
-                pass
-            return reader.position()
 
     def _sought(self, piece: _Piece, position: Any, *, grows: bool = False) -> Reader | None:
         """A reader of a piece at a position; None if it has not what is before that."""
@@ -235,7 +284,7 @@ class RotatedReader(FollowedReader):
             return False
         if not position:
             self._head = None
-        self._reader, self._file, self._identity = reader, piece.name, piece.identity
+        self._reader, self._piece, self._file, self._identity = reader, piece, piece.name, piece.identity
         self._position_in_file, self._at_end = None, False
         return True
 
@@ -250,6 +299,9 @@ class RotatedReader(FollowedReader):
                 f"{self._files.path_of(self._name)} was rotated, and {why}, so what was written is not all there; keep "
                 f"more pieces, bring back those that were removed, or start anew with another state"
             )
+        return self._looks_again(listing)
+
+    def _looks_again(self, listing: Listing) -> bool:
         self._unclear, self._listed = listing, None
         self._wait_for_more()
         return False
@@ -259,12 +311,14 @@ class RotatedReader(FollowedReader):
         return int(position["offset"]) if position else 0
 
     def _is_cut(self) -> bool:
-        """Whether what was read of the file is in a copy of it, and in the file no longer."""
-        position, pieces = self._reader_position(), self._pieces()
-        if not self._offset() or not pieces or pieces[-1].identity != self._identity:
+        """Whether what was read of the piece is in a copy of it, and in the piece no longer."""
+        if not self._offset():
             return False
-        return self._index_of(pieces[-1:], position, whole=False) is None and any(
-            self._index_of(self._others(pieces), each, whole=False) is not None for each in (position, self._head)
+        position, pieces = self._reader_position(), self._pieces()
+        here = [each for each in pieces if each.identity == self._identity]
+        others = [each for each in pieces if each.identity != self._identity]
+        return self._index_of(here, position, whole=False) is None and any(
+            self._index_of(others, each, whole=False) is not None for each in (position, self._head)
         )
 
     def _leave(self) -> None:
@@ -276,6 +330,8 @@ class RotatedReader(FollowedReader):
     # Positions.
 
     def position(self) -> Any:
+        if self._at_start and self._end is None and not self._offset():
+            self._know_older()
         within = None if self._at_end else self._reader_position() or {}
         return position_of(
             "files",
@@ -285,7 +341,6 @@ class RotatedReader(FollowedReader):
             done=None,
             head=self._head,
             end=self._end,
-            passed=self._passed,
             older=self._older,
         )
 
@@ -294,5 +349,5 @@ class RotatedReader(FollowedReader):
             position = position_of("files", file=self._name, before=0, within=position)
         self._position_in_file, _ = position_fields(position, "files", str(self._folder), "within", "file")
         self._head, self._end = position.get("head"), position.get("end")
-        self._passed, self._older = position.get("passed", 0), position.get("older", self._older)
-        self._at_end = self._position_in_file is None and (self._end is not None or self._passed > 0)
+        self._older, self._at_start = position.get("older", self._older), []
+        self._at_end = self._position_in_file is None and self._end is not None

@@ -321,6 +321,89 @@ def test_what_was_read_of_a_file_after_it_was_copied_does_not_come_again(tmp_pat
         assert read_all(reader) == ["four"]
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("older", ["", "no JSON\n"])
+def test_what_was_written_comes_though_older_pieces_are_removed_before_anything_was_read(
+    tmp_path: Path, older: str, resumes: bool
+) -> None:
+    path, source = tmp_path / "app.log", sources.jsonl(tmp_path / "app.log", follow=True)
+    append(tmp_path / "app-20260101.log", older)
+    append(tmp_path / "app-20260102.log", older)
+    append(tmp_path / "app-20260103.log", "")
+    path.touch()
+    with opened(source) as reader:
+        assert read_all(reader) == []
+        position = reader.position() if resumes else None
+        for day, line in enumerate(("4\n", "5\n", "6\n")):
+            append(path, line)
+            path.rename(tmp_path / f"app-2026020{day}.log")
+            path.touch()
+        for old in ("20260101", "20260103"):
+            (tmp_path / f"app-{old}.log").unlink()
+        if not resumes:
+            assert read_all(reader) == [4, 5, 6]
+            return
+    with opened(source, position) as reader:
+        assert read_all(reader) == [4, 5, 6]
+
+
+def test_what_was_written_to_the_file_before_the_first_read_comes_though_older_pieces_are_removed(
+    tmp_path: Path,
+) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    append(tmp_path / "app.log.2", "1\n")
+    append(tmp_path / "app.log.1", "2\n")
+    append(path, "3\n")
+    with opened(source) as reader:
+        position = reader.position()  # that of a checkpoint before anything was read
+    for number in (1, 0):
+        (tmp_path / ("app.log.1" if number else "app.log")).rename(tmp_path / f"app.log.{number + 1}")
+    append(path, "4\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == ["3", "4"]
+
+
+@pytest.mark.parametrize("was_read", [0, 1])
+def test_a_copy_of_a_file_that_is_not_cut_yet_is_not_read_beside_it(tmp_path: Path, was_read: int) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    append(path, "")
+    with opened(source) as reader:
+        append(path, "one\ntwo\n")
+        assert reader.read(1) == ["one"] if was_read else True
+        position = reader.position()
+    with opened(source, position) as reader:
+        (tmp_path / "app.log.1").write_bytes(path.read_bytes()[:6])  # it is being copied
+        assert reader.read(9) == [] and woken(reader)
+        (tmp_path / "app.log.1").write_bytes(path.read_bytes())
+        assert reader.read(9) == [] and woken(reader)
+        path.write_bytes(b"")
+        append(path, "three\n")
+        assert read_all(reader) == ["one", "two", "three"][was_read:]
+
+
+def test_pieces_that_repeat_each_other_are_each_read(tmp_path: Path) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    append(path, "")
+    with opened(source) as reader:
+        append(tmp_path / "app.log.1", "begin\n")
+        append(path, "begin\nmore\n")
+        assert reader.read(9) == [] and woken(reader), "it may be a copy"
+        assert read_all(reader) == ["begin", "begin", "more"]
+
+
+def test_a_file_that_was_copied_and_cut_and_then_renamed_goes_on(tmp_path: Path) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    append(path, "one\n")
+    with opened(source) as reader:
+        assert read_all(reader) == ["one"]
+        (tmp_path / "app.log.2").write_bytes(path.read_bytes())
+        path.write_bytes(b"")
+        append(path, "two\nthree\n")
+        path.rename(tmp_path / "app.log.1")
+        append(path, "four\n")
+        assert read_all(reader) == ["two", "three", "four"]
+
+
 def test_what_is_written_to_a_renamed_file_comes_before_what_is_written_to_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     append(path, "one\n")
