@@ -12,8 +12,8 @@ import msgspec
 from drift.records.fingerprint import fingerprint
 from drift.records.format import Manifest, SourceInfo
 from drift.show import as_mermaid, as_text
+from drift.sources.base import Source
 from drift.sources.frames import FrameSource
-from drift_barrier.digest import Algorithm
 from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
@@ -24,22 +24,18 @@ MAIN = "__main__"
 
 def describe(
     dataflow: Dataflow,
+    sources: Mapping[str, Source],
     *,
     target: str,
     engine: str,
-    workers: int,
     settings: Any,
-    algorithm: Algorithm,
     times: Mapping[str, TimePolicy],
-    live: Mapping[str, bool],
-    frames: Mapping[str, FrameSource],
 ) -> Manifest:
     """The manifest of a run that is about to begin.
 
     Args:
+        settings: of the engine.
         times: policies in place of the graph's.
-        live: for each source, whether it is live.
-        frames: sources that are DataFrames.
     """
     return Manifest(
         graph=dataflow.name,
@@ -48,26 +44,22 @@ def describe(
         graph_mermaid=as_mermaid(dataflow),
         fingerprint=fingerprint(dataflow, times),
         sources=[
-            SourceInfo(
-                source.name,
-                live[source.name],
-                _policy(times.get(source.name, source.time), frames.get(source.name)),
-            )
-            for source in dataflow.sources
+            SourceInfo(each.name, sources[each.name].live, _policy(times.get(each.name, each.time), sources[each.name]))
+            for each in dataflow.sources
         ],
         sinks=[sink.name for sink in dataflow.sinks],
         engine=engine,
-        workers=workers,
+        workers=settings.workers_in_all,
         settings=msgspec.to_builtins(settings, enc_hook=repr),
-        algorithm=algorithm,
+        algorithm=settings.digest,
     )
 
 
-def _policy(policy: TimePolicy, frame: FrameSource | None) -> dict[str, Any]:
-    if frame is not None and frame.order_by:
-        return {"time": "arrival", "order_by": ", ".join(map(str, frame.order_by))}
-    if frame is not None and frame.time is not None:
-        return {"time": f"event, by {frame.time}"}
+def _policy(policy: TimePolicy, source: Source) -> dict[str, Any]:
+    if isinstance(source, FrameSource) and source.order_by:
+        return {"time": "arrival", "order_by": ", ".join(map(str, source.order_by))}
+    if isinstance(source, FrameSource) and source.time is not None:
+        return {"time": f"event, by {source.time}"}
     texts = {role: _function_text(function) for role, function in policy.functions.items()}
     return policy.recorded(texts)
 

@@ -31,7 +31,6 @@ from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.segments.chain import Chain
 from drift.sources.arguments import as_sources
 from drift.sources.base import Source
-from drift.sources.frames import FrameSource
 from drift.state.checkpoint import Checkpoint
 from drift.state.growth import Growth
 from drift.state.run_checkpoints import RunCheckpoints, TakesCheckpoints, found_before
@@ -126,14 +125,11 @@ def _recorder(plan: RunPlan, sources: Mapping[str, Source]) -> Recorder:
 
     manifest = describe(
         plan.dataflow,
+        sources,
         target=plan.target,
         engine=plan.engine.name,
-        workers=plan.settings.workers_in_all,
         settings=plan.settings,
-        algorithm=plan.settings.digest,
         times=plan.times,
-        live={name: source.live for name, source in sources.items()},
-        frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
     )
     return Recorder(as_recording(plan.record), manifest)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -33,17 +32,10 @@ def graph() -> drift.Graph:
 
 def begun(folder: Path) -> RecordWriter:
     dataflow = graph().build()
-    fields: Any = {
-        "target": "",
-        "engine": "local",
-        "workers": 1,
-        "settings": Settings(),
-        "times": {},
-        "live": {"n": True},
-        "frames": {},
-    }
-    manifest = msgspec.json.encode(describe(dataflow, algorithm="xxh3_128", **fields))
-    return RecordWriter(Begin(str(folder), manifest, 1 << 20, 1 << 28, 30.0))
+    manifest = describe(
+        dataflow, {"n": drift.sources.live([])}, target="", engine="local", settings=Settings(), times={}
+    )
+    return RecordWriter(Begin(str(folder), msgspec.json.encode(manifest), 1 << 20, 1 << 28, 30.0))
 
 
 def seal(record: RecordWriter, batch: int) -> None:
