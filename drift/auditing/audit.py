@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +58,6 @@ def audit(
     cases: str | os.PathLike[str] | None = None,
     was: Graph | Dataflow | str | None = None,
     ask_again: bool = False,
-    on_check: Callable[[Check], None] | None = None,
     watch: Watch | None = None,
 ) -> Audit:
     """Check a record; the result has one row for each check, and `ok`.
@@ -84,7 +83,6 @@ def audit(
             the recorded and the computed item side by side, with every payload between.
         ask_again: whether what calls were asked in the recorded run is asked again: the report shows which answers are
             others now. All else takes the recorded answers, and asks nothing.
-        on_check: called with each check when it is done.
         watch: follows the progress.
 
     Raises:
@@ -104,28 +102,22 @@ def audit(
     checks: list[Check] = []
     watch = watch or Watch()
 
-    def add(found: Iterable[Check]) -> None:
-        for check in found:
-            checks.append(check)
-            if on_check is not None:
-                on_check(check)
-
     record = None
     if isinstance(snapshot, RecordError):
-        add([unreadable(snapshot)])
+        checks.append(unreadable(snapshot))
     else:
         classes = path.classes if isinstance(path, Record) else ()
         record = Record.at(folder, current_manifest(folder, snapshot.manifest), classes)
         record.watch = watch
-        add(intact_checks(folder, snapshot, watch))
-    add(_authentic(folder, record, expect, key))
+        checks += intact_checks(folder, snapshot, watch)
+    checks += _authentic(folder, record, expect, key)
     if reproduce:
-        add(_reproduced(record, again, checks))
+        checks += _reproduced(record, again, [trouble for check in checks for trouble in check.troubles])
     if ask_again and record is not None and reproduce:
         from drift.auditing.asked_again import check_asked_again
 
         watch.begin("asking again", record.counts)
-        add(check_asked_again(record, dataflow_of(record, graph)))
+        checks += check_asked_again(record, dataflow_of(record, graph))
     summary = summary_of(record.manifest) if record is not None else {}
     signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
     proves, proves_not = _meaning(signed or bool(expect), checks, reproduce)
@@ -155,8 +147,8 @@ def _authentic(folder: Path, record: Record | None, expect: str, key: Any) -> It
         yield check_signature(folder, key)
 
 
-def _reproduced(record: Record | None, again: Again, before: list[Check]) -> Iterator[Check]:
-    bad = [trouble for check in before for trouble in check.troubles if _is_needed(trouble)]
+def _reproduced(record: Record | None, again: Again, troubles: Sequence[Trouble]) -> Iterator[Check]:
+    bad = [trouble for trouble in troubles if _is_needed(trouble)]
     if record is None or bad:
         found = f"not with this record, which is damaged: {bad[0].text}"
         yield Check("reproduced", "the run", "the recorded output", "not checked", found)

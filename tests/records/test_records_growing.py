@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,12 @@ def test_an_audit_is_of_the_moment_when_it_began(tmp_path: Path) -> None:
         seal(growing, batch)
     expected = Record(tmp_path).hash
     batches = iter(range(3, 100))
-    audit = drift.audit(tmp_path, graph(), expect=expected, on_check=lambda check: seal(growing, next(batches)))
+
+    class Seals(Watch):
+        def begin(self, what: str, rows: Mapping[str, int] | None = None) -> None:
+            seal(growing, next(batches))
+
+    audit = drift.audit(tmp_path, graph(), expect=expected, watch=Seals())
     assert audit.ok, [trouble.text for trouble in audit.troubles]
     assert (audit.record["items_in"], audit.record["hash"]) == (3 * ITEMS, expected)
     assert read_manifest(tmp_path).items_in > 3 * ITEMS
