@@ -21,7 +21,6 @@ import polars as pl
 from drift.columns.aggregates import Array, InColumns, codes_of, result_column, values_known
 
 UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
-_SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
 
 
 class KeyNumbers(defaultdict[Any, int]):

@@ -183,11 +183,11 @@ class Loop:
         while True:
             self.step()
 
-    def step(self, *, at_once: bool = False) -> None:
-        """Wait for messages, or only poll with `at_once`, and give the node a turn."""
+    def step(self) -> None:
+        """Wait for messages, and give the node a turn."""
         node = self.node
         self.waits = True
-        ready = dict(self.poller.poll(0 if at_once else poll_ms(node.wake_s)))
+        ready = dict(self.poller.poll(poll_ms(node.wake_s)))
         self.waits = False
         if self._woken in ready:
             self._obey()
