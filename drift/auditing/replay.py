@@ -110,15 +110,12 @@ def replayed(
     dataflow: Dataflow,
     settings: Mapping[str, Any] = MappingProxyType({}),
     *,
-    engine: str | EngineKind = "local",
-    until: int | None = None,
     paced: bool = False,
-    sinks: Mapping[str, Any] | None = None,
-    on_late: Callable[[Late], None] | None = None,
     calls: Calls = "replay",
     answered: AnswersOfRun | None = None,
+    **given: Any,
 ) -> Run:
-    """`replay` for an open record and a graph, without comparisons; `settings` are the engine's."""
+    """`replay` for an open record and a graph, without comparisons; `settings`, `given`: see `made_run`."""
     known = classes_for(record, dataflow)
     check_sources(record, dataflow)
 
@@ -136,18 +133,7 @@ def replayed(
 
     settings = {"digest": record.manifest.algorithm, **settings}
     answered = answered or answers_of(record.with_classes(known), may_ask=calls != "replay")
-    return made_run(
-        dataflow,
-        {},
-        settings,
-        engine=engine,
-        feed=feed,
-        until=until,
-        sinks=sinks,
-        on_late=on_late,
-        calls=calls,
-        answered=answered,
-    )
+    return made_run(dataflow, {}, settings, feed=feed, calls=calls, answered=answered, **given)
 
 
 def answers_of(record: Record, *, may_ask: bool = False) -> AnswersOfRun:

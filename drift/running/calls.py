@@ -121,7 +121,7 @@ def made_run(
 
     Args:
         settings: of the engine.
-        given: fields of `RunPlan`, None for their defaults.
+        given: other fields of `RunPlan`, None for their defaults.
     """
     kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
     of_plan = {name: value for name, value in given.items() if value is not None}
