@@ -84,8 +84,8 @@ class FileByKey(HashedFile):
     later: list[LaterSent]
     timed: dict[str, list[Any]]
 
-    def __init__(self, data: memoryview, where: str = "a file of states") -> None:
-        super().__init__(lambda begin, end: data[begin:end], len(data), PICKLED, where)
+    def __init__(self, data: memoryview) -> None:
+        super().__init__(lambda begin, end: data[begin:end], len(data), PICKLED, "a file of states")
         self.checkpoint, self.later, self.timed = pickle.loads(self.note)
 
 

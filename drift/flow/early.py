@@ -135,14 +135,16 @@ def key_of_window(item: InWindow) -> tuple[Any, int]:
     return item.key, item.start
 
 
-class _Copies(_ByValue, frozen=True):
-    """A map: one copy of an item for each window that it is in, the earliest first."""
+class EachWindow(_ByValue, frozen=True):
+    """A map: one copy of an item for each sliding window that it is in, the earliest first."""
 
     gives_users: ClassVar = True  # the key, which is compared later
     of_users: ClassVar = staticmethod(lambda families: [item.key for family in families for item in family])
 
     user_function: Callable[[Any], Any]
     size: int
+    every: int
+    offset: int
 
     def __call__(self, payload: Any, time: int) -> list[InWindow]:
         key = self.user_function(payload)
@@ -150,7 +152,7 @@ class _Copies(_ByValue, frozen=True):
 
     def starts(self, time: int) -> Sequence[int]:
         """The starts of the windows that this time is in."""
-        raise NotImplementedError
+        return starts_around(time, self.size, self.every, self.offset, True, False)
 
 
 def starts_around(time: int, size: int, every: int, offset: int, has_start: bool, has_end: bool) -> Sequence[int]:
@@ -159,18 +161,8 @@ def starts_around(time: int, size: int, every: int, offset: int, has_start: bool
     return range(least + (offset - least) % every, last + 1, every)
 
 
-class EachWindow(_Copies, frozen=True):
-    """Of sliding windows."""
-
-    every: int
-    offset: int
-
-    def starts(self, time: int) -> Sequence[int]:
-        return starts_around(time, self.size, self.every, self.offset, True, False)
-
-
 class EachClosedWindow(EachWindow, frozen=True):
-    """Of windows that their starts do not belong to, or their ends do."""
+    """`EachWindow` of windows that their starts do not belong to, or their ends do."""
 
     has_start: bool
     has_end: bool

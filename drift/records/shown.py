@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drift_graph.restore import CannotRestore, Classes, Restoring, restored
+from drift_graph.restore import CannotRestore, Restoring, restored
 
 _SETS = {2: "{%s}", 3: "frozenset({%s})"}
 _ENUM, _FAMILIES = 12, (12, 13, 14, 15)
@@ -23,10 +23,10 @@ class _Text:
         return self._text
 
 
-def readable(data: bytes, classes: Classes | None = None) -> Any:
+def readable(data: bytes) -> Any:
     """A payload from its canonical or stored bytes; if a class is unknown, an object with its repr."""
     try:
-        return restored(data, classes)
+        return restored(data)
     except CannotRestore:
         pass
     try:

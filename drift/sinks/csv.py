@@ -11,11 +11,10 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import JsonLinesSink, as_json
 from drift.sinks.resuming import check_resume, local_path
 from drift.sinks.rows import RowMaker
@@ -58,7 +57,6 @@ def csv(
 
 
 class CsvSink(JsonLinesSink):
-    guarantee: ClassVar = SinkGuarantee("exactly once", "a rerun compares the file and writes what is missing")
     _end = b"\r\n"
 
     def __init__(self, path: str, columns: Sequence[str] | None, resume: str) -> None:
