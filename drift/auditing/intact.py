@@ -32,7 +32,6 @@ from drift.records.format import (
     as_file,
     hash_file,
     hash_of,
-    read_snapshot,
 )
 from drift.records.journal import JOURNAL
 from drift.records.reader import Record
@@ -45,14 +44,6 @@ _TROUBLES_MAX = 20
 _names = {"output": META, "input": GLOBAL_TIME}
 #: Rows that are checked at once: with more, allocating memory takes as long.
 _ROWS_AT_ONCE = 8 * BLOCK_ITEMS
-
-
-def check_intact(path: Path) -> list[Check]:
-    try:
-        snapshot = read_snapshot(path)
-    except RecordError as error:
-        return [unreadable(error)]
-    return list(intact_checks(path, snapshot, Watch()))
 
 
 def unreadable(error: RecordError) -> Check:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from strategies import Case, arrival_inputs, event_inputs, recipes
 
 import drift
-from drift.auditing.intact import check_intact
 from drift.auditing.replay import replayed
 from drift.auditing.reproduced import Inquiry, check_simulated
 from drift.parent import head_of
@@ -105,7 +104,7 @@ def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_it
             for engine in ("local", "reference"):
                 run = replayed(record, case.dataflow(), {"batch_items": again_items}, engine=engine)
                 assert taken(run) == found
-            assert [trouble for check in check_intact(folder) for trouble in check.troubles] == []
+            assert drift.audit(folder, reproduce=False).troubles == []
             assert check_simulated(record, case.dataflow(), seed, Inquiry()).result == "ok"
 
 
@@ -125,4 +124,4 @@ def test_wherever_a_record_ends_its_replay_begins_with_what_it_has(
             again = taken(replayed(record, case.dataflow(), engine="local"))
             assert again.items[: len(rows)] == rows
             assert again.items == found.items[: len(again.items)]
-            assert [trouble for check in check_intact(folder) for trouble in check.troubles] == []
+            assert drift.audit(folder, reproduce=False).troubles == []

@@ -17,7 +17,6 @@ from test_records import words
 from waiting import HANG_S
 
 import drift
-from drift.auditing.intact import check_intact
 from drift.records import recorder
 from drift.records.format import Manifest, SourceInfo, read_manifest
 from drift.records.messages import Arrival, Begin, Finish, Output
@@ -56,7 +55,7 @@ def test_a_file_that_cannot_be_written_ends_the_run_and_what_was_sealed_replays(
     assert "of output are sealed and can be replayed" in done.stdout
     record = Record(path)
     assert record.manifest.items_out >= 30_000
-    assert all(not check.troubles for check in check_intact(path))
+    assert not drift.audit(path, reproduce=False).troubles
     assert not list(path.glob("*/.*")), "parts that were begun are left behind"
     recorded = [item.payload for item in record.items()]
     assert [item.payload for item in drift.replay(path, words(), until=len(recorded))] == recorded
@@ -95,7 +94,7 @@ def test_a_writer_that_was_killed_is_named_and_what_it_sealed_stays(tmp_path: Pa
         run.finish()
     if (path / "manifest.json").exists():  # it may have been killed before it could seal anything
         assert read_manifest(path).outcome.state == "running"
-        assert all(not check.troubles for check in check_intact(path))
+        assert not drift.audit(path, reproduce=False).troubles
 
 
 @pytest.mark.parametrize("told", [5, 6, 9])
@@ -121,7 +120,7 @@ def test_what_comes_after_half_a_message_is_not_reported(
     record = Record(tmp_path / "record")
     assert record.manifest.outcome.state == "broken off"
     assert list(record.items()) == items
-    assert all(not check.troubles for check in check_intact(tmp_path / "record"))
+    assert not drift.audit(tmp_path / "record", reproduce=False).troubles
 
 
 # The writer by itself: whatever a pipe carries before it breaks is a record.
@@ -163,7 +162,7 @@ def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_a
     numbers = [number for batch in record.arrivals() for number in record.restored(batch.data)]
     assert [item.payload for item in items] == numbers[: len(items)]
     assert len(numbers) == min((cut + 1) // 2 * 100, 1000) and len(items) == cut // 2 * 100
-    assert all(not check.troubles for check in check_intact(tmp_path))
+    assert not drift.audit(tmp_path, reproduce=False).troubles
     graph = drift.Graph("numbers")
     graph.source("n").sink("out")
     audit = drift.audit(tmp_path, graph)
