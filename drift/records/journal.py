@@ -54,7 +54,6 @@ class Journal(NamedTuple):
     """
 
     lines: list[Line]
-    bytes: int
     hash: str
     wrong: str
 
@@ -64,17 +63,17 @@ def read_journal(folder: Path, after: str, algorithm: Algorithm) -> Journal:
     try:
         data = (folder / JOURNAL).read_bytes()
     except FileNotFoundError:
-        return Journal([], 0, after, "")
+        return Journal([], after, "")
     lines: list[Line] = []
     at = 0
     while (end := data.find(b"\n", at)) >= 0:
         line = _line(data[at:end], algorithm)
         if line is None or line.after != after:
             left_behind = line is not None and not lines
-            return Journal(lines, at, after, "" if left_behind else f"line {len(lines) + 1} is not as it was written")
+            return Journal(lines, after, "" if left_behind else f"line {len(lines) + 1} is not as it was written")
         lines.append(line)
         after, at = line.hash, end + 1
-    return Journal(lines, at, after, "")
+    return Journal(lines, after, "")
 
 
 def _line(data: bytes, algorithm: Algorithm) -> Line | None:
@@ -101,15 +100,6 @@ class JournalWriter:
         self._path.unlink(missing_ok=True)
         self._after, self._fields = manifest, fields
         self._size, self._size_max = 0, max(size, _BYTES_MIN)
-
-    def go_on(self, journal: Journal, size: int, fields: dict[str, Any]) -> None:
-        """Continue the journal of another process, without lines that follow nothing; `size` is that of the
-        manifest.
-        """
-        if self._path.exists():
-            os.truncate(self._path, journal.bytes)
-        self._after, self._fields = journal.hash, fields
-        self._size, self._size_max = journal.bytes, max(size, _BYTES_MIN)
 
     def append(self, files: list[dict[str, Any]], fields: dict[str, Any]) -> str | None:
         """Append a seal; returns the hash of its line, or None if a new manifest is due."""

@@ -32,7 +32,6 @@ from drift.records.format import (
     Manifest,
     Outcome,
     as_file,
-    read_snapshot,
     sealed,
 )
 from drift.records.journal import JournalWriter
@@ -89,14 +88,13 @@ class _HashedFile(io.RawIOBase):
 class _Table:
     """One table: the part that is being filled."""
 
-    def __init__(self, folder: Path, name: str, algorithm: Algorithm, sealed: list[File]) -> None:
+    def __init__(self, folder: Path, name: str, algorithm: Algorithm) -> None:
         self._folder = folder
         self._name = name
         self._algorithm = algorithm
         self._schema = SCHEMAS[name]
         self._group_bytes = _ROW_GROUP_BYTES.get(name, _ROW_GROUP_BYTES_MAX)
-        self._parts = len(sealed)
-        self._first = sum(file.rows for file in sealed)
+        self._parts = self._first = 0  # those that are sealed, and their rows
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._file: _HashedFile | None = None
@@ -192,30 +190,24 @@ class RecordWriter:
     """Handles messages; `due` says when `seal` is to be called.
 
     Args:
-        begin: the first message; its folder exists and is empty, or holds the record of its manifest.
-        input_blocks: for a record that continues, which has no output.
+        begin: the first message; its folder exists and is empty.
     """
 
-    def __init__(self, begin: Begin, input_blocks: Blocks | None = None) -> None:
+    def __init__(self, begin: Begin) -> None:
         self._begin = begin
         self._folder = Path(begin.folder)
-        self.manifest = manifest = msgspec.json.decode(begin.manifest, type=Manifest)
-        self._tables = {name: _Table(self._folder, name, manifest.algorithm, manifest.of(name)) for name in TABLES}
-        self._output = Blocks(self.manifest.algorithm)
-        self._input = input_blocks or Blocks(self.manifest.algorithm)
-        self._sources = pa.array([source.name for source in self.manifest.sources], pa.string())
-        self._sinks = pa.array(self.manifest.sinks, pa.string())
-        self._late_items = manifest.late_items
+        manifest = msgspec.json.decode(begin.manifest, type=Manifest)
+        self._tables = {name: _Table(self._folder, name, manifest.algorithm) for name in TABLES}
+        self._output, self._input = Blocks(manifest.algorithm), Blocks(manifest.algorithm)
+        self._sources = pa.array([source.name for source in manifest.sources], pa.string())
+        self._sinks = pa.array(manifest.sinks, pa.string())
+        self._late_items = 0
         self._arrivals: _Gathered[Arrival] = _Gathered(begin.part_items_max, begin.part_bytes_max)
         self._outputs: _Gathered[Output] = _Gathered(begin.part_items_max, begin.part_bytes_max)
         self._journal = JournalWriter(self._folder, manifest.algorithm)
         self._has_ended = False
-        if input_blocks is None:
-            self.manifest = msgspec.structs.replace(manifest, **environment(), **self._digests())
-            self._write_manifest()
-        else:
-            _, journal, data = read_snapshot(self._folder)
-            self._journal.go_on(journal, len(data), manifest.growing())
+        self.manifest = msgspec.structs.replace(manifest, **environment(), **self._digests())
+        self._write_manifest()
 
     def handle(self, message: Message) -> None:
         if isinstance(message, Arrival):

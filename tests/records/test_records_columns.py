@@ -138,7 +138,7 @@ def test_columns_that_are_too_great_for_a_batch_are_written_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_BATCH_BYTES_MAX", 300)
-    table = writer._Table(tmp_path, "answers", "xxh3_128", [])
+    table = writer._Table(tmp_path, "answers", "xxh3_128")
     rows = ["ask"] * 9, list(map(bytes, range(9))), [False] * 9, [bytes([row]) * 90 for row in range(9)]
     table.add([pa.array(each, kind) for each, kind in zip(rows, SCHEMAS["answers"].types)])
     assert len(table._pending) > 2 and all(batch.nbytes <= 300 for batch in table._pending)

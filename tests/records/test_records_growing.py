@@ -142,7 +142,7 @@ def test_a_part_on_a_full_disk_is_dropped_and_nothing_writes_it_later(
 ) -> None:
     later = list[Any]()
     monkeypatch.setattr(sys, "unraisablehook", later.append)
-    table = writer._Table(tmp_path, "input", "xxh3_128", [])
+    table = writer._Table(tmp_path, "input", "xxh3_128")
     table.add([pa.array(["1"] * 3).cast(field.type) for field in table._schema])
     table._flush()
     file = table._file

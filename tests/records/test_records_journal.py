@@ -135,27 +135,6 @@ def test_manifests_are_written_seldom_however_many_seals_there_are(
     assert numbers(tmp_path) == list(range(120 * ITEMS))
 
 
-def test_another_process_resumes_where_one_has_died(record: Path) -> None:
-    with (record / JOURNAL).open("ab") as file:
-        file.write(b'{"after": "torn')
-    before = Record(record)
-    blocks = begun_again(before)
-    seal(blocks, 5)
-    assert numbers(record) == list(range(60)) and troubles(record) == []
-    blocks.handle(Finish("stopped", "", "", False, "2026-01-01", ""))
-    assert numbers(record) == list(range(60)) and troubles(record) == []
-
-
-def begun_again(record: Record) -> RecordWriter:
-    from drift.records.blocks import Blocks
-
-    blocks = Blocks(record.manifest.algorithm)
-    for metas, payloads in record.input(0):
-        blocks.add(metas, payloads)
-    begin = Begin(str(record.path), msgspec.json.encode(record.manifest), 1 << 20, 1 << 28, 30.0)
-    return RecordWriter(begin, blocks)
-
-
 def test_a_signature_covers_the_journal(record: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     public = make_key(tmp_path_factory.mktemp("keys") / "key")
     sign(record, public.with_suffix(""))
