@@ -36,18 +36,14 @@ def checked_schema(source: str, schema: Schema) -> Fields:
         raise SettingsError(str(error)) from None
 
 
-def no_value(what: str, name: str, kind: Any, value: Any, why: object) -> InputError:
-    """That a value is none of its field's type."""
-    return InputError(f"the {what} {name!r} has {value!r:.80}, which is no {kind}: {why}")
-
-
-def of_cells(source: str, fields: Fields, nulls: Sequence[str] = ()) -> OfColumns:
-    """From columns of texts, one for each field; one of `nulls` is None, and an empty text is, except in a text field.
+def of_cells(fields: Fields, nulls: Sequence[str]) -> OfColumns:
+    """From columns of texts of CSV, one for each field; one of `nulls` is None, and an empty text is, except in a text
+    field.
 
     Raises:
         SettingsError: a field has a type that no text is read as.
     """
-    readers = [_reader(source, name, kind, nulls) for name, kind in fields]
+    readers = [_reader(name, kind, nulls) for name, kind in fields]
     return lambda columns: Frame(pl.DataFrame([read(cells) for read, cells in zip(readers, columns)]))
 
 
@@ -86,13 +82,11 @@ def _of_database(name: str, kind: Any, values: Sequence[Any]) -> pl.Series:
         raise InputError(f"the field {name!r} is {kind}, and a value is no such: {reason}; change the schema") from None
 
 
-def _reader(
-    source: str, name: str, kind: Any, nulls: Sequence[str]
-) -> Callable[[Sequence[str] | pl.Series], pl.Series]:
+def _reader(name: str, kind: Any, nulls: Sequence[str]) -> Callable[[Sequence[str] | pl.Series], pl.Series]:
     read = of_text(kind)
     if read is None:
         raise SettingsError(
-            f"{source}: the schema has {kind} for {name!r}, and no text is read as one; take it as text, "
+            f"csv: the schema has {kind} for {name!r}, and no text is read as one; take it as text, "
             f"{{{name!r}: str}}, and make it in a step, or read JSON or Parquet"
         )
     absent = [*nulls] if kind == pl.String else ["", *nulls]
@@ -112,7 +106,7 @@ def _reader(
             except (ValueError, OverflowError) as why:
                 is_word = not nulls and len(cell) < 20 and not any(map(str.isdigit, cell))
                 hint = f"; if {cell!r} stands for no value, null_values=[{cell!r}] reads None" if is_word else ""
-                raise no_value("column", name, kind, cell, f"{why}{hint}") from None
+                raise InputError(f"the column {name!r} has {cell!r:.80}, which is no {kind}: {why}{hint}") from None
         return column_of(name, kind, values)
 
     return series

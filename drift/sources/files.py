@@ -196,7 +196,7 @@ def csv(
         from drift.columns.read import checked_schema, of_cells
 
         fields = checked_schema("csv", schema)
-        made = Typed([name for name, _ in fields], of_cells("csv", fields, nulls))
+        made = Typed([name for name, _ in fields], of_cells(fields, nulls))
         if columns is not None:
             made.places("csv", columns, SettingsError)
 

@@ -153,7 +153,8 @@ class Words:
             return f"{self._of_key(key)} is read" if key.number >= 0 else f"the end of {key.source!r} is read"
         if key.kind == "batch":
             carried = self._carried(event)
-            return f"{carried} {_verb(carried, 'reach')} {key.link.partition(' > ')[2]}"
+            reach = "reach" if carried.startswith("items ") else "reaches"
+            return f"{carried} {reach} {key.link.partition(' > ')[2]}"
         if key.kind in _EVENTS:
             return _EVENTS[key.kind].format(key.link)
         if key.kind == "heartbeat":
@@ -210,8 +211,3 @@ class Words:
 
 def _turns(count: int) -> str:
     return "a turn" if count == 1 else f"{count} turns"
-
-
-def _verb(subject: str, verb: str) -> str:
-    """ "item 3 reaches", "items 3 and 4 reach"."""
-    return verb if subject.startswith("items ") else f"{verb}es"
