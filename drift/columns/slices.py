@@ -516,7 +516,8 @@ def _merged(part: Any, merged: list[Array], more: list[Array], where: Array) -> 
         merged = _counted(merged)
     if len(merged) > 1:
         merged[0][where] += more[0] if len(more) > 1 else 1
-    one[where] = {"min": np.minimum, "max": np.maximum}.get(adds, np.add)(one[where], other)
+    with np.errstate(invalid="ignore", over="ignore"):  # the sum of two infinities is NaN, as in Python
+        one[where] = {"min": np.minimum, "max": np.maximum}.get(adds, np.add)(one[where], other)
     return merged
 
 

@@ -81,8 +81,7 @@ class Touched:
         self._unfolded: list[Sequence[Any]] = []  # keys of settled batches that are not in it yet
         self._unfolded_rows = 0
         self._batches: deque[tuple[Sequence[bytes], Sequence[Any]]] = deque()
-        self._ones: list[tuple[bytes, Any]] = []
-        self._rows = 0  # of batches
+        self._rows = 0
         self._rows_max = _ROWS_RETAINED_MIN
 
     def add(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
@@ -90,9 +89,6 @@ class Touched:
         if keys:
             self._batches.append((metas, keys))
             self._rows += len(keys)
-
-    def add_one(self, meta: bytes, key: Any) -> None:
-        self._ones.append((meta, key))
 
     def take(self, checkpoint: bytes) -> dict[Any, None]:
         """Remove and return the keys with changes below a checkpoint."""
@@ -112,9 +108,9 @@ class Touched:
                 self._unfolded_rows += len(keys)
         if self._unfolded_rows > max(_SETTLED_ROWS_MIN, len(self._settled)):
             self._fold()
-        if self._rows + len(self._ones) > self._rows_max:
+        if self._rows > self._rows_max:
             self._pass_to(minimal_time, self._settled if self.tracks else None)
-            self._rows_max = max(_ROWS_RETAINED_MIN, 2 * (self._rows + len(self._ones)))
+            self._rows_max = max(_ROWS_RETAINED_MIN, 2 * self._rows)
 
     def forget_settled(self) -> None:
         """Stop tracking settled keys, since no checkpoint will be taken."""
@@ -136,7 +132,6 @@ class Touched:
         for metas, keys in batches:
             end = len(metas) if metas[-1] < checkpoint else bisect_left(metas, checkpoint)
             self.add(metas[:end], keys[:end])
-        self._ones = [(meta, key) for meta, key in self._ones if meta < checkpoint]
 
     def _pass_to(self, checkpoint: bytes, found: dict[Any, None] | None) -> None:
         batches, self._batches, self._rows = self._batches, deque(), 0
@@ -151,14 +146,6 @@ class Touched:
                 if found is not None:
                     found.update(dict.fromkeys(keys[:at]))
                 self.add(metas[at:], keys[at:])
-        left = []
-        for meta, key in self._ones:
-            if meta < checkpoint:
-                if found is not None:
-                    found[key] = None
-            else:
-                left.append((meta, key))
-        self._ones = left
 
 
 class Unread:

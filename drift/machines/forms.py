@@ -111,11 +111,11 @@ def _form(
         why = "it is in a cycle, which runs item by item"
     elif given == "objects":
         why = _of_objects(takes)
-    elif stage.is_in_kernel and at_ends and not stage.takes_later:
+    elif stage.in_order.in_kernel and at_ends and not stage.in_order.takes_later:
         why = "its items have the times of ends, not of sources"
     else:
         why = stage.objects_because
-    runs = "kernel" if stage.is_in_kernel else "Python" if why else "arrays"
+    runs = "kernel" if stage.in_order.in_kernel else "Python" if why else "arrays"
     kind: Kind = "settled" if settled else "optimistic"
     return Form(name, kind, takes, "objects" if why else "rows", level, runs, why)
 

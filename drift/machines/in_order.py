@@ -70,7 +70,7 @@ def values_of(parts: Sequence[tuple[Any, Any]], payloads: Sequence[Any]) -> list
 
 
 class InOrder:
-    """This one has no states of its own.
+    """This one is that of a logic which has no form in order: it takes nothing.
 
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
@@ -84,8 +84,8 @@ class InOrder:
     opens: OpensWindows | None = None
     only_at_ends: ClassVar[bool] = True
     has_columns: ClassVar[bool] = False
-    takes_objects: ClassVar[bool] = True
-    leaves_pages: ClassVar[bool] = False
+    takes_objects: ClassVar[bool] = False
+    leaves_pages: ClassVar[bool] = True
     is_built: ClassVar[bool] = True
     in_kernel: ClassVar[bool] = False
     takes_later: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class InOrder:
         Args:
             ended: whether all input has ended.
         """
-        raise NotImplementedError
+        return []
 
     def hand_back(self) -> None:
         """Give the states and timers of all keys to the stage."""

@@ -39,8 +39,6 @@ class _RowsByKey(InOrder):
 
     only_at_ends: ClassVar = False
     has_columns: ClassVar = True
-    takes_objects: ClassVar = False
-    leaves_pages: ClassVar = True
 
     def __init__(self, process: Process, shared: Shared) -> None:
         assert isinstance(process.on_item, JoinsRows)
@@ -125,9 +123,6 @@ class JoiningRows(_RowsByKey):
             return []
         endings = [self._output + varint(index) for index in range(max(counts))]
         return [Columns(metas.children(counts, endings), pairs, None)]
-
-    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        return []
 
 
 class WaitingRows(_RowsByKey):

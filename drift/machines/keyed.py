@@ -25,19 +25,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, groupby, repeat
-from operator import attrgetter, eq, itemgetter
+from operator import attrgetter, eq, itemgetter, not_
 from typing import Any, NamedTuple
 
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.differences import NOTHING, Debts, Difference, difference
-from drift.machines.in_order import Shared, unless_it_raises
+from drift.machines.in_order import InOrder, Shared, unless_it_raises
 from drift.machines.keys import keyed
 from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
-from drift.machines.timers import Due, Timers, Upcoming
+from drift.machines.timers import Due, Timers
 from drift.machines.undo import Before, Step, Undo, taken_back
-from drift.operators import KeyedItems, OpensWindows, State
+from drift.operators import KeyedItems, State, Timer
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import check_lengths, failed_step
@@ -54,8 +54,6 @@ from drift_graph.unchanged import Sample, Sampler, changed_later, check_unchange
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _COMPARED = frozenset({int, str, bool, type(None)})  # types within which == is the same as `same`
-_NONE = Keyed(Metas(), [], [])
-_ZERO_FOR_ONE = bytes((1, 0)) + bytes(254)
 _SWEPT_MIN = 4096  # so many states are stored before those that are the initial one are searched for
 _APART_MIN, _APART_MAX = 8, 32  # rows between two states that are kept where rows run again
 
@@ -108,6 +106,7 @@ class KeyedStage(KeyedState):
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
         fired: how many timers the last `fire` fired one by one.
+        in_order: the form in order of its logic.
         has_columns: whether it has a form for rows in columns, where nothing can come below them.
         is_timed, only_at_ends, keeps_owner, form, objects_because: see `Logic`.
     """
@@ -116,7 +115,7 @@ class KeyedStage(KeyedState):
         group, self._state_map, self._timers_map, ranks = place
         self._logic = logic
         self.is_timed, self.only_at_ends, self.form = logic.is_timed, logic.only_at_ends, logic.form
-        self._on_rows = getattr(logic, "on_rows", None)
+        self._on_rows: Any = getattr(logic, "on_rows", None)
         self.keeps_owner, self.objects_because = logic.keeps_owner, logic.objects_because
         self._cyclic = cyclic
         self._group = group
@@ -142,38 +141,11 @@ class KeyedStage(KeyedState):
         self.ended, self.fired = False, 0
         self._timers = Timers()
         self._undo: Undo[KeyedStage] = Undo()
-        self._in_order = logic.in_order(self._shared(ranks)) if logic.in_order is not None else None
-        in_order = self._in_order is not None and self._in_order.has_columns
-        self.has_columns = self._on_rows is not None or logic.only_at_ends or in_order
-
-    def _shared(self, ranks: Sequence[bytes]) -> Shared:
-        def sample(payloads: Sequence[Any]) -> list[Sample]:
-            return self._sampled(payloads)
-
-        states, timers = self._states, self._timers
-
-        def sample_states(states: Sequence[Any]) -> list[Sample]:
-            return self._sampled_for_timers((), states)
-
-        samples = sample, sample_states, self._check
-        return Shared(
-            states, timers, self.put, ranks, self.get, self._note_fired, self._fire_timers, self._undo, *samples
-        )
-
-    @property
-    def is_in_kernel(self) -> bool:
-        """Whether a loop of the kernel runs it where nothing comes below its items."""
-        return self._in_order is not None and self._in_order.in_kernel
-
-    @property
-    def takes_later(self) -> bool:
-        """Whether it does so where these are later items."""
-        return self._in_order is not None and self._in_order.takes_later
-
-    @property
-    def opens(self) -> OpensWindows | None:
-        """What opens the windows of the form in order, where their ends follow from the times of items; else None."""
-        return self._in_order.opens if self._in_order is not None else None
+        of_states, fire = partial(self._sampled_for_timers, ()), self._fire_timers
+        of_stage = self._states, self._timers, self.put, ranks, self.get, self._note_fired, fire, self._undo
+        shared = Shared(*of_stage, self._sampled, of_states, self._check)
+        self.in_order = InOrder() if logic.in_order is None else logic.in_order(shared)
+        self.has_columns = self._on_rows is not None or logic.only_at_ends or self.in_order.has_columns
 
     # Rows in order.
 
@@ -202,20 +174,17 @@ class KeyedStage(KeyedState):
         is_complete = diffs is None and metas[-1] < self.complete_below and self._log.is_above(metas[0])
         is_complete = is_complete and not self._debts
         if is_complete and not self._blocked and are_rows(payloads):
-            if self._in_order is not None:
-                done, sent = self._in_order.process_rows(metas, payloads)
-                if done < len(metas):
-                    sent += self._process(columns.slice(done, len(metas)), ports, is_complete)
-                return self._leaving(sent, ports)
-            rows = self._in_columns(metas, payloads) if have_fields(payloads) else None
+            rows = self._in_columns(metas, payloads) if self._on_rows is not None and have_fields(payloads) else None
             if rows is not None:
                 return Columns(metas, rows, None)
+            done, sent = self.in_order.process_rows(metas, payloads)
+            if done < len(metas):
+                sent += self._process(columns.slice(done, len(metas)), ports, is_complete)
+            return self._leaving(sent, ports)
         return self._leaving(self._process(columns, ports, is_complete), ports)
 
     def _in_columns(self, metas: Metas, rows: Any) -> Any:
         """The outputs of rows as rows; None if the logic has no form for these."""
-        if self._on_rows is None:
-            return None
 
         def fetch(keys: Sequence[Any]) -> list[Any]:
             self.get([metas[-1]] * len(keys), keys)
@@ -257,22 +226,21 @@ class KeyedStage(KeyedState):
         self.get(metas, keys)
         batch = Keyed(metas, keys, payloads)
         sent: list[Columns] = []
-        if (in_order := self._in_order) is not None:
-            if is_complete and in_order.takes_objects and not self._blocked:
-                samples = self._sampled(payloads, keys)
-                done, sent = in_order.process(batch)
-                if done == len(keys):
-                    self._check(samples)
-                    return sent
-                batch = batch.after(done)
-            in_order.hand_back()  # what may be corrected, is no value of it or is behind a call that raised
+        if self.in_order.takes_objects and is_complete and not self._blocked:
+            samples = self._sampled(payloads, keys)
+            done, sent = self.in_order.process(batch)
+            if done == len(keys):
+                self._check(samples)
+                return sent
+            batch = batch.after(done)
+        self.in_order.hand_back()  # what may be corrected, is no value of it or is behind a call that raised
         if is_complete:
             return self._append(batch, sent, is_complete=True)
         if diffs is None and not self._debts:
             changed, rest = self._log.parted(batch, self._histories, whole_keys=self.is_timed)
         else:
             self._log.pass_by(metas)
-            changed, rest = batch, _NONE
+            changed, rest = batch, batch.slice(0, 0)
         sent = [self._change(changed, diffs)] if changed.metas else []
         return self._append(rest, sent, is_complete=False) if rest.metas else sent
 
@@ -286,29 +254,16 @@ class KeyedStage(KeyedState):
                 batch = self._take(batch, takes, sent)
             if not batch.keys:
                 return sent
-        metas, keys, payloads = batch
-        outputs: list[Any] = []
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
-        samples = self._sampled(payloads, keys)
-        try:
-            self._run(batch, outputs, fired, befores)
-        except BaseException as raised:  # raised again row by row, where it is reported
-            pass_interrupts(raised)
-        else:
-            self._check(samples)
-        if len(outputs) < len(keys):
-            self._run_one_by_one(batch, outputs, fired, befores)
+        outputs = self._run(batch, fired, befores)
         sent.append(self._sent(batch, outputs))
         if fired:
             sent.append(self._took_place(fired))
         if befores is not None:
-            if fired:
-                every = _merged(batch, outputs, fired)
-                self._log.pass_by(every[0])
-                self._log.append(*every, befores)
-            else:
-                self._log.append(metas, keys, payloads, outputs, befores)
+            metas, keys, subjects, results = _merged(batch, outputs, fired) if fired else (*batch, outputs)
+            self._log.pass_by(metas)
+            self._log.append(metas, keys, subjects, results, befores)
         return sent
 
     def _take(self, batch: Keyed, takes: Callable[[Any], bool], sent: list[Columns]) -> Keyed:
@@ -337,10 +292,10 @@ class KeyedStage(KeyedState):
                 states[key] = state
         if fired:
             sent.append(self._took_place(fired))
-        rest = _NONE
+        rest = batch.slice(0, 0)
         if bounds:
             others = bytes([meta >= bounds.get(key, END_OF_TIME) for key, meta in zip(keys, metas)])
-            batch, rest = batch.chosen(others.translate(_ZERO_FOR_ONE)), batch.chosen(others)
+            batch, rest = batch.chosen(bytes(map(not_, others))), batch.chosen(others)
             metas, keys, payloads = batch
             if not keys:
                 return rest
@@ -362,17 +317,27 @@ class KeyedStage(KeyedState):
             Metas.joined([metas[done:], rest.metas]), [*keys[done:], *rest.keys], [*payloads[done:], *rest.payloads]
         )
 
-    def _run(self, batch: Keyed, outputs: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
-        """Give a batch to the logic in one call, if that is possible; `outputs` gets what its rows made."""
+    def _run(self, batch: Keyed, fired: list[_Fired], befores: dict[Any, Any] | None) -> list[Any]:
+        """Give a batch to the logic, in one call if that is possible; what its rows made."""
         metas, keys, payloads = batch
-        if self.is_timed:
-            each = self._fed(batch, outputs, fired, befores)
-            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas, each), outputs.append)
-        elif not self._blocked or self._blocked.keys().isdisjoint(keys):
-            if befores is not None:
-                distinct = dict.fromkeys(keys)
-                befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))
-            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), outputs.append)
+        outputs: list[Any] = []
+        samples = self._sampled(payloads, keys)
+        try:
+            if self.is_timed:
+                each = self._fed(batch, outputs, fired, befores)
+                self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas, each), outputs.append)
+            elif not self._blocked or self._blocked.keys().isdisjoint(keys):
+                if befores is not None:
+                    distinct = dict.fromkeys(keys)
+                    befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))
+                self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), outputs.append)
+        except BaseException as raised:  # raised again row by row, where it is reported
+            pass_interrupts(raised)
+        else:
+            self._check(samples)
+        if len(outputs) < len(keys):
+            self._run_one_by_one(batch, outputs, fired, befores)
+        return outputs
 
     def _run_one_by_one(
         self, batch: Keyed, outputs: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
@@ -447,18 +412,20 @@ class KeyedStage(KeyedState):
             known.append(self._output_head + varint(len(known)))
         return known[:count]
 
-    def _outputs_of(self, rows: Iterable[LoggedRow], out: Difference, failures: Difference) -> None:
+    def _outputs_of(self, rows: Iterable[LoggedRow]) -> tuple[Difference, Difference]:
+        """What rows make, and their failures."""
+        out, failures = Difference(), Difference()
         for meta, _, outputs in rows:
             if type(outputs) is Failed:
                 failures.metas.append(meta + self._failure_suffix)
                 failures.payloads.append(outputs.failure)
-            elif not self._logic.gives_many:
-                if outputs is not NOTHING:
-                    out.metas.append(meta)
-                    out.payloads.append(outputs)
-            elif outputs:
+            elif self._logic.gives_many:
                 out.metas += [meta + suffix for suffix in self._suffixes(len(outputs))]
                 out.payloads += outputs
+            elif outputs is not NOTHING:
+                out.metas.append(meta)
+                out.payloads.append(outputs)
+        return out, failures
 
     def _leaving(self, sent: Sequence[Columns], ports: Ports) -> Columns:
         if self._failing.metas:
@@ -489,11 +456,10 @@ class KeyedStage(KeyedState):
         if (least := self.least_timer) is not None:
             self._settle_complete(least)
         sent: list[Columns] = []
-        if (in_order := self._in_order) is not None:
-            if not self._blocked:
-                sent += in_order.fire(min(self.heartbeat, self.complete_below), ended=self.ended)
-            if in_order.least is not None and in_order.least < self.heartbeat:
-                in_order.hand_back()  # what it could not fire, fires one by one
+        if not self._blocked:
+            sent += self.in_order.fire(min(self.heartbeat, self.complete_below), ended=self.ended)
+        if (least := self.in_order.least) is not None and least < self.heartbeat:
+            self.in_order.hand_back()  # what it could not fire, fires one by one
         self._fire_timers(self.heartbeat, sent, most)
         return self._leaving(sent, ports)
 
@@ -505,36 +471,25 @@ class KeyedStage(KeyedState):
             is_logged = entries[-1][0] >= self.complete_below or len(self._log) or self._histories  # of rows below them
             if not is_logged:
                 self._note(key for _, _, key, _ in entries)
-            dues: dict[Any, Due] = {}  # of each key the first
-            again: list[Upcoming] = []
-            for entry in entries:
-                _, _, key, due = entry
-                if due.alive and key not in dues and timers.by_key[key][0] is due and key not in self._blocked:
-                    dues[key] = due
-                else:
-                    again.append(entry)
-            fired = self._fire_together(dues) if dues else []
-            if not fired:
-                for _, _, key, due in entries:
-                    if due.alive:
-                        self._fire_below(key, due.meta, fired, including=True)
-            else:
-                for _, _, key, due in again:
-                    timers.wait(key, due)
-            if fired:
-                self.fired += len(fired)
-                sent.append(self._took_place(fired))
-                if is_logged:
-                    metas, keys, subjects, outputs, befores = map(list, zip(*fired))
-                    self._log.append(metas, keys, subjects, outputs, dict(zip(reversed(keys), reversed(befores))))
-                    self._log.pass_by(metas)
+            firsts = {
+                key: due for _, _, key, due in entries if timers.by_key[key][0] is due and key not in self._blocked
+            }
+            fired = self._fire_together(firsts) if firsts else []
+            for _, _, key, due in entries:
+                if due.alive:  # a further one of its key, or the call raised
+                    self._fire_below(key, due.meta, fired, including=True)
+            self.fired += len(fired)
+            sent.append(self._took_place(fired))
+            if is_logged:
+                metas, keys, subjects, outputs, befores = map(list, zip(*fired))
+                self._log.append(metas, keys, subjects, outputs, dict(zip(reversed(keys), reversed(befores))))
+                self._log.pass_by(metas)
         return not self._blocked
 
-    def _fire_together(self, dues: dict[Any, Due]) -> list[_Fired]:
+    def _fire_together(self, dues: Mapping[Any, Due]) -> list[_Fired]:
         """Fire timers of one moment, each the first of its key, in one call; none, if that raises."""
-        states, initial = self._states, self._initial
-        keys, timers = list(dues), list(dues.values())
-        befores = list(map(states.get, keys, repeat(initial)))
+        states, keys, timers = self._states, list(dues), list(dues.values())
+        befores = list(map(states.get, keys, repeat(self._initial)))
         metas = [due.meta for due in timers]
         outputs: list[Any] = []
         notes = [due.timer.note for due in timers]
@@ -552,7 +507,7 @@ class KeyedStage(KeyedState):
             self._timers.pop(key, due)
         outputs = [self._without_timers(*each) if each[2] else each[2] for each in zip(keys, metas, outputs)]
         for key in keys:
-            if key not in self._timers.by_key and states.get(key) is initial:
+            if key not in self._timers.by_key and states.get(key) is self._initial:
                 del states[key]
         return list(map(_Fired, metas, keys, timers, outputs, befores))
 
@@ -597,10 +552,7 @@ class KeyedStage(KeyedState):
 
     def _without_timers(self, key: Any, meta: bytes, outputs: Sequence[Any]) -> Sequence[Any]:
         """Set the timers among the outputs of a row; the others."""
-        for each in outputs:
-            if type(each) is Later:
-                break
-        else:
+        if Later not in map(type, outputs):
             return outputs
         plain: list[Any] = []
         timers: list[Due] = []
@@ -625,15 +577,13 @@ class KeyedStage(KeyedState):
     @property
     def least_timer(self) -> bytes | None:
         """The meta of the first timer that has not fired; or a lower one, if a timer was taken back."""
-        least = self._timers.least
-        own = self._in_order.least if self._in_order is not None else None
+        least, own = self._timers.least, self.in_order.least
         return least if own is None else own if least is None else min(least, own)
 
     @property
     def is_due(self) -> bool:
         """Whether any timer is below the heartbeat."""
-        least = self.least_timer
-        return least is not None and least < self.heartbeat
+        return (least := self.least_timer) is not None and least < self.heartbeat
 
     # Corrections: items below others of their key, and tombstones.
 
@@ -665,19 +615,11 @@ class KeyedStage(KeyedState):
         items = [row for row in old.rows if not isinstance(row.subject, Due)]
         for meta, payload, diff in changes:
             self._apply(items, meta, payload, diff)
-        if self.is_timed:
-            self._timers.put(key, _waiting(old.timers, old.rows, begin))
+        self._timers.put(key, _waiting(old.timers, old.rows, begin))
         self._put_state(key, before)
         history.kept_at.append(begin)
         history.kept.append(before)
-        stopped_at: bytes | None = None
-        if self.is_timed or len(items) > _APART_MIN:
-            rows, stopped_at = self._run_again(key, items, first, last, old, history)
-        else:
-            rows = []
-            if items:
-                part = Keyed(Metas([row.meta for row in items]), [key] * len(items), [row.subject for row in items])
-                self._run_part(part, rows, [])
+        rows, stopped_at = self._run_again(key, items, first, last, old, history)
         left = len(old.rows) if stopped_at is None else bisect_left(old.rows, stopped_at, key=_meta_of)
         alike = bisect_left(old.rows, first, key=_meta_of)  # so many rows are as they were
         self._send_difference(old.rows[alike:left], rows[alike:], out)
@@ -688,20 +630,8 @@ class KeyedStage(KeyedState):
 
     def _send_difference(self, before: Sequence[LoggedRow], current: Sequence[LoggedRow], out: Difference) -> None:
         """Send what rows make now in place of what they made before."""
-        if not self._logic.gives_many:
-            known = {row.meta: row.outputs for row in before}
-            outputs = {row.meta: row.outputs for row in current}
-            is_simple = len(known) == len(before) and len(outputs) == len(current)
-            if is_simple and Failed not in set(map(type, known.values())) | set(map(type, outputs.values())):
-                for meta, output in outputs.items():
-                    out.replace(meta, known.pop(meta, NOTHING), output)
-                for meta, output in known.items():
-                    out.replace(meta, output, NOTHING)
-                return
-        sent, failures = Difference(), Difference()
-        self._outputs_of(before, sent, failures)
-        now, failing = Difference(), Difference()
-        self._outputs_of(current, now, failing)
+        sent, failures = self._outputs_of(before)
+        now, failing = self._outputs_of(current)
         difference(zip(sent.metas, sent.payloads), now, out)
         if failures.metas or failing.metas:
             difference(zip(failures.metas, failures.payloads), failing, self._failing)
@@ -728,60 +658,43 @@ class KeyedStage(KeyedState):
                 stop = min(at + apart, end) if at >= begin else end
                 while stop < end and metas[stop] == metas[stop - 1]:
                     stop += 1
-                if self.is_timed:
-                    self._fire_below(key, metas[at], fired)
+                self._fire_below(key, metas[at], fired)
                 if metas[at] > history.kept_at[-1]:
                     history.kept_at.append(metas[at])
                     history.kept.append(self._states.get(key, self._initial))
                 if at >= begin:
                     apart = min(2 * apart, _APART_MAX)
-                self._run_part(Keyed(Metas(metas[at:stop]), [key] * (stop - at), subjects[at:stop]), done, fired)
+                part = Keyed(Metas(metas[at:stop]), [key] * (stop - at), subjects[at:stop])
+                done += map(LoggedRow, part.metas, part.payloads, self._run(part, fired, None))
                 at = stop
             if end in known:
                 place, state = known[end]
-                if self.is_timed:
-                    self._fire_below(key, place, fired)
+                self._fire_below(key, place, fired)
                 if self._is_as_before(key, place, state, old):
                     stopped_at = place
                     break
         if stopped_at is None:
-            if self.is_timed:
-                if below := bisect_left(old.rows, first, key=_meta_of):  # what has fired below the changes stays so
-                    self._fire_below(key, old.rows[below - 1].meta, fired, including=True)
-                self._fire_below(key, self.heartbeat, fired)
+            if below := bisect_left(old.rows, first, key=_meta_of):  # what has fired below the changes stays so
+                self._fire_below(key, old.rows[below - 1].meta, fired, including=True)
+            self._fire_below(key, self.heartbeat, fired)
         else:
             left = bisect_left(old.kept_at, stopped_at)
             history.kept_at += old.kept_at[left:]
             history.kept += old.kept[left:]
             self._put_state(key, old.state)
-            if self.is_timed:
-                self._timers.put(key, old.timers)
+            self._timers.put(key, old.timers)
         if fired:
-            if self._touched is not None:
-                for each in fired:
-                    self._touched.add_one(each.meta, key)
+            self._note_fired([each.meta for each in fired], [key] * len(fired))
             done += [LoggedRow(each.meta, each.due, each.outputs) for each in fired]
             done.sort(key=_meta_of)
             self._log.pass_by([fired[-1].meta])
         return done, stopped_at
-
-    def _run_part(self, batch: Keyed, done: list[LoggedRow], fired: list[_Fired]) -> None:
-        outputs: list[Any] = []
-        try:
-            self._run(batch, outputs, fired, None)
-        except BaseException as raised:  # raised again row by row, where it is reported
-            pass_interrupts(raised)
-        if len(outputs) < len(batch.keys):
-            self._run_one_by_one(batch, outputs, fired, None)
-        done += map(LoggedRow, batch.metas, batch.payloads, outputs)
 
     def _is_as_before(self, key: Any, place: bytes, state: Any, old: _Old) -> bool:
         """Whether a key has the state and the timers that it had at this place."""
         current = self._states.get(key, self._initial)
         if not (current is state or (current is not BLOCKED and same(current, state))):
             return False
-        if not self.is_timed:
-            return True
         before = sorted(_waiting(old.timers, old.rows, place), key=_meta_of)
         now = sorted(self._timers.of(key), key=_meta_of)
         return len(before) == len(now) and all(
@@ -803,9 +716,7 @@ class KeyedStage(KeyedState):
             self._debts.owe(meta, payload)
 
     def _history(self, key: Any) -> History:
-        history = self._histories.get(key)
-        if history is None:
-            history = self._histories[key] = History()
+        history = self._histories.setdefault(key, History())
         self._log.draw(key, history)
         return history
 
@@ -884,14 +795,13 @@ class KeyedStage(KeyedState):
 
     def page(self, lookup: Lookup) -> None:
         """Look up states that are not in memory; those of a form in order have timers, and stay."""
-        if self._in_order is not None and not self._in_order.leaves_pages:
-            return
-        self._in_order = None
-        self._unread = self._paged = Paged(lookup, self._states)
+        if self.in_order.leaves_pages:
+            self.in_order = InOrder()
+            self._unread = self._paged = Paged(lookup, self._states)
 
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
         """Drop states from memory and give them to be written; keys with timers, and those whose call raised, stay."""
-        paged, states, initial = self._paged, self._states, self._initial
+        paged, states = self._paged, self._states
         if paged is None:
             return
         stay = self._keys_above(self._log.settled)
@@ -901,17 +811,12 @@ class KeyedStage(KeyedState):
         paged.recent = {key: None for key in paged.recent if key not in states and self._stays(key, stay)}
         for start in range(0, len(gone), keys_at_once):
             yield Entries((), (), gone[start : start + keys_at_once])
-        stored = self._logic.stored
         for start in range(0, len(cold), keys_at_once):
             keys = cold[start : start + keys_at_once]
-            found: list[tuple[Any, Any]] = []
-            for key, state in zip(keys, map(states.pop, keys)):
-                if state is initial:
-                    found.append((key, DELETED))
-                else:
-                    state = state if stored is None else stored(state)
-                    found.append((key, (state, []) if self.is_timed else state))
-            yield Entries.of(found)
+            entries = self._as_of(END_OF_TIME, keys)
+            for key in keys:
+                del states[key]
+            yield entries
 
     def _stays(self, key: Any, unsettled: Mapping[Any, None]) -> bool:
         return key in unsettled or key in self._timers.by_key or key in self._blocked
@@ -929,7 +834,7 @@ class KeyedStage(KeyedState):
 
     def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         """The states of these keys as of the checkpoint, with their timers in order if it has any; or DELETED."""
-        in_order = self._in_order.entries(keys) if self._in_order is not None else None
+        in_order = self.in_order.entries(keys)
         if in_order:  # nothing above the checkpoint is there
             left = [key for key in keys if key not in in_order]
             return Entries.of(chain(in_order.items(), self._as_of(checkpoint, left)))
@@ -937,35 +842,23 @@ class KeyedStage(KeyedState):
 
     def _as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         above = self._above(checkpoint) if keys else {}
-        wanted = [(key, above[key]) for key in keys if key in above]
-        befores = {key: history.state_at(checkpoint, key, self._replayed) for key, history in wanted}
-        initial, kind = self._initial, type(self._initial)
-        states = list(map(self._states.get, keys, repeat(initial)))
-        if befores:
-            states = [befores.get(key, state) for key, state in zip(keys, states)]
-        if self.is_timed:
-            return self._timed_as_of(checkpoint, keys, states, above)
-        stored = self._logic.stored
-        if stored is not None:
-            states = [state if state is BLOCKED else stored(state) for state in states]
-        kinds = set(map(type, states))
-        if kind not in kinds or (kinds == {kind} and kind in _COMPARED and initial not in states):
-            return Entries(keys, states) if type(BLOCKED) not in kinds else _unblocked(keys, states)
-        is_same = eq if kind in _COMPARED else same
-        found = [DELETED if type(state) is kind and is_same(state, initial) else state for state in states]
-        return _unblocked(keys, found)
-
-    def _timed_as_of(
-        self, checkpoint: bytes, keys: Sequence[Any], states: Sequence[Any], above: dict[Any, History]
-    ) -> Entries:
-        initial = self._initial
-        found: list[tuple[Any, Any]] = []
-        for key, state in zip(keys, states):
-            rows = above[key].rows if key in above else ()
-            timers = [(due.meta, due.timer) for due in sorted(_waiting(self._timers.of(key), rows, checkpoint))]
-            is_new = not timers and (state is initial or same(state, initial))
-            found.append((key, DELETED if is_new else state if state is BLOCKED else (state, timers)))
-        return Entries.of(entry for entry in found if entry[1] is not BLOCKED)
+        initial, kind, stored, found = self._initial, type(self._initial), self._logic.stored, list[tuple[Any, Any]]()
+        is_same, timers = eq if kind in _COMPARED else same, list[tuple[bytes, Timer]]()
+        for key, state in zip(keys, map(self._states.get, keys, repeat(initial))):
+            history = above.get(key)
+            if history is not None:
+                state = history.state_at(checkpoint, key, self._replayed)
+            if state is BLOCKED:
+                continue
+            state = state if stored is None else stored(state)
+            if self.is_timed:
+                waiting = _waiting(self._timers.of(key), () if history is None else history.rows, checkpoint)
+                timers = [(due.meta, due.timer) for due in sorted(waiting)]
+            if not timers and (state is initial or (type(state) is kind and is_same(state, initial))):
+                found.append((key, DELETED))
+            else:
+                found.append((key, (state, timers) if self.is_timed else state))
+        return Entries.of(found)
 
     def rewind(self, checkpoint: bytes) -> None:
         """Forget all that is at or above a checkpoint; see `KeyedState.rewind`.
@@ -973,14 +866,13 @@ class KeyedStage(KeyedState):
         The heartbeat becomes the checkpoint, and timers that had fired at or above it are set again.
         """
         above = self._above(checkpoint)
-        if above and self._in_order is not None:
-            self._in_order.hand_back()  # for histories have states as the logic has them
+        if above:
+            self.in_order.hand_back()  # for histories have states as the logic has them
         if self._paged is not None:
             self._paged.know(above)
         for key, history in above.items():
             self._put_state(key, history.state_at(checkpoint, key, self._replayed))
-            if self.is_timed:
-                self._timers.put(key, _waiting(self._timers.of(key), history.rows, checkpoint))
+            self._timers.put(key, _waiting(self._timers.of(key), history.rows, checkpoint))
             history.truncate(checkpoint)
         self._log.rewind(checkpoint)
         self._debts.rewind(checkpoint)
@@ -1008,29 +900,26 @@ class KeyedStage(KeyedState):
         if not self._undo:
             return
         keys = dict.fromkeys(keys)
-        states = list(map(self._states.get, keys, repeat(self._initial)))
-        if not self.is_timed:
-            self._undo.note(Before(keys, partial(zip, keys, states)))
-            return
-        timers = [[(due.meta, due.timer) for due in self._timers.of(key)] for key in keys]
-        self._undo.note(Before(keys, partial(zip, keys, list(zip(states, timers)))))
+        had = list(map(self._states.get, keys, repeat(self._initial)))
+        if self.is_timed:
+            timers = [[(due.meta, due.timer) for due in self._timers.of(key)] for key in keys]
+            had = list(zip(had, timers))
+        self._undo.note(Before(keys, partial(zip, keys, had)))
 
     def _take_back(self, steps: Sequence[Step]) -> dict[Any, None] | None:
         """Have what there was before steps; the keys that they may have changed, or None for all."""
         whole, entries = taken_back(steps)
         if whole is not None:
-            assert self._in_order is not None
             for key in list(self._timers.by_key):
                 self._timers.put(key, ())
             self._states.clear()
-            self._in_order.put_back(whole.kept)
-        if entries and self._in_order is not None:
-            self._in_order.hand_back()  # for what keys had is as the logic has it
+            self.in_order.put_back(whole.kept)
+        if entries:
+            self.in_order.hand_back()  # for what keys had is as the logic has it
         for key, entry in entries.items():
             state, timers = (self._initial, ()) if entry is DELETED else entry if self.is_timed else (entry, ())
             self._put_state(key, state)
-            if self.is_timed:
-                self._timers.put(key, [Due(meta, timer, BEGINNING) for meta, timer in timers])
+            self._timers.put(key, [Due(meta, timer, BEGINNING) for meta, timer in timers])
         if self._paged is not None:
             self._paged.know(entries)
         return entries if whole is None else None
@@ -1077,8 +966,7 @@ class KeyedStage(KeyedState):
     @property
     def held(self) -> int:
         """How many items are unsettled, timers have not fired, and tombstones wait for their items."""
-        in_order = len(self._in_order) if self._in_order is not None else 0
-        return len(self._debts) + self._log.held(self._histories) + len(self._timers) + in_order
+        return len(self._debts) + self._log.held(self._histories) + len(self._timers) + len(self.in_order)
 
 
 class _Old(NamedTuple):
@@ -1100,17 +988,12 @@ def _waiting(timers: Iterable[Due], rows: Sequence[LoggedRow], place: bytes) -> 
 
 def _merged(
     batch: Keyed, outputs: Sequence[Any], fired: Sequence[_Fired]
-) -> tuple[list[bytes], list[Any], list[Any], list[Any]]:
+) -> tuple[Sequence[bytes], Sequence[Any], list[Any], list[Any]]:
     """The metas, keys, subjects and results of rows and of timers that fired between them, in order."""
     rows = [*zip(*batch, outputs), *((each.meta, each.key, each.due, each.outputs) for each in fired)]
     rows.sort(key=itemgetter(0))
     metas, keys, subjects, results = map(list, zip(*rows))
     return metas, keys, subjects, results
-
-
-def _unblocked(keys: Sequence[Any], states: Sequence[Any]) -> Entries:
-    """Without keys whose call raised."""
-    return Entries.of((key, state) for key, state in zip(keys, states) if state is not BLOCKED)
 
 
 _meta_of = attrgetter("meta")

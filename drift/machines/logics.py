@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import repeat
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -36,7 +35,6 @@ from drift.operators import (
 )
 from drift_graph.functions import field_of
 from drift_graph.later import Later
-from drift_graph.meta import time_of
 from drift_graph.unchanged import PLAIN_OR_TUPLE, Noting, gives_users
 from drift_kernel import kernel
 
@@ -266,7 +264,6 @@ class ProcessLogic:
         self.objects_because = _objects_because(on_item, process.key)
         self.timer, self.phase = process.timer, process.phase
         self._on_item, self._on_time = on_item, on_time
-        self._outputs_of = field_of(on_item, "outputs")
         self.takes = field_of(on_item, "takes")
         if (on_batch := field_of(on_item, "on_batch")) is not None:
             self.on_batch = on_batch  # type: ignore[method-assign]
@@ -288,12 +285,6 @@ class ProcessLogic:
 
     def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
         find, on_time, initial = states.get, self._on_time, self.initial
-        if self._outputs_of is not None and len(due) > 1:
-            accumulators = list(map(find, due.keys))
-            for output in self._outputs_of(due.payloads, accumulators, time_of(due.metas[0])):
-                give((output,))
-            states.update(zip(due.keys, repeat(initial)))
-            return
         for key, note, time in due:
             states[key], outputs = state_and_outputs(on_time(find(key, initial), note, time))
             give(outputs)

@@ -30,7 +30,7 @@ class Numbering(InOrder):
     in_kernel: ClassVar[bool] = True
     takes_later: ClassVar[bool] = True
     has_columns: ClassVar[bool] = True
-    leaves_pages: ClassVar[bool] = True
+    takes_objects: ClassVar[bool] = True
 
     def __init__(self, step: NumbersWindows, shared: Shared) -> None:
         assert kernel is not None
@@ -92,9 +92,6 @@ class Numbering(InOrder):
             self._shared.undo.note(Before(keys, lambda: had.entries().items()))
         table.keep()
         return len(metas), [Columns(metas, made, None)]
-
-    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        return []
 
     def hand_back(self) -> None:
         if len(self._table):

@@ -130,7 +130,7 @@ class Plan:
 
     def opens(self, name: str) -> OpensWindows | None:
         """What opens the windows of a grouping that is the loop of such; else None."""
-        return self.stage_of(name).opens
+        return self.stage_of(name).in_order.opens
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
         """Whether items of a component can come back to it in the same round."""

@@ -44,6 +44,8 @@ class Prolonging(InOrder):
 
     is_built: ClassVar[bool] = kernel is not None
     in_kernel: ClassVar[bool] = True
+    takes_objects: ClassVar[bool] = True
+    leaves_pages: ClassVar[bool] = False
 
     def __init__(self, process: Process, shared: Shared) -> None:
         assert isinstance(process.on_item, ProlongsWindows) and kernel is not None

@@ -9,7 +9,7 @@ the stage then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.log import Keyed
@@ -22,6 +22,9 @@ from drift_graph.payloads import Rows
 
 class MergingSlices(InOrder):
     """The form of a process whose function for items is a `drift.operators.MergesSlices`."""
+
+    takes_objects: ClassVar[bool] = True
+    leaves_pages: ClassVar[bool] = False
 
     def __init__(self, process: Process, shared: Shared) -> None:
         self._on_item, self._shared = process.on_item, shared  # `_arrays` is a `Merging` once slices in them have come

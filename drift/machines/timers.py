@@ -1,17 +1,15 @@
 """The timers of a stage: by key, and over all keys in order.
 
-Invariant: `by_key` has the timers that are set, each key's as a heap; `upcoming` has each of them at its meta or below,
-and dead ones too.
+Invariant: `by_key` has the timers that are set, each key's as a heap; `upcoming` has each of them, and dead ones too.
 
-Why: a timer that fires, or is taken back, is only marked where it waits among those of all keys; so is one that was
-moved, which is put where it belongs when its turn has come.
+Why: a timer that fires, or is taken back, is only marked where it waits among those of all keys.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from typing import Any
 
 from drift.operators import Timer
@@ -56,17 +54,8 @@ class Timers:
 
     def set(self, key: Any, due: Due) -> None:
         heappush(self.by_key.setdefault(key, []), due)
-        self.wait(key, due)
-
-    def wait(self, key: Any, due: Due) -> None:
-        """Add a timer, which its key has, to those of all keys."""
         self._count += 1
         heappush(self.upcoming, (due.meta, self._count, key, due))
-
-    def wait_on(self, key: Any, due: Due) -> None:
-        """Put a timer in the place of the first of all keys' timers, which was moved."""
-        self._count += 1
-        heapreplace(self.upcoming, (due.meta, self._count, key, due))
 
     def pop(self, key: Any, due: Due) -> None:
         """Take the first timer of a key, because it fires."""
@@ -90,7 +79,7 @@ class Timers:
 
     @property
     def least(self) -> bytes | None:
-        """The meta of the first timer; or a lower one, if a timer was moved or taken back."""
+        """The meta of the first timer; or a lower one, if a timer was taken back."""
         return self.upcoming[0][0] if self.upcoming else None
 
     def take_moment(self, bound: bytes, most: int = sys.maxsize) -> list[Upcoming]:
@@ -98,13 +87,9 @@ class Timers:
         upcoming, taken = self.upcoming, list[Upcoming]()
         moment = b""
         while upcoming and len(taken) < most and upcoming[0][0] < bound and upcoming[0][0].startswith(moment):
-            meta, _, key, due = upcoming[0]
-            if not due.alive:
-                heappop(upcoming)
-            elif due.meta != meta:
-                self.wait_on(key, due)
-            else:
-                taken.append(heappop(upcoming))
+            meta, _, _, due = entry = heappop(upcoming)
+            if due.alive:
+                taken.append(entry)
                 moment = moment or (moment_of(meta) if is_later(meta) else meta)
         return taken
 

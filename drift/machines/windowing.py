@@ -72,6 +72,8 @@ class Opening(InOrder):
 
     is_built: ClassVar[bool] = kernel is not None
     in_kernel: ClassVar[bool] = True
+    takes_objects: ClassVar[bool] = True
+    leaves_pages: ClassVar[bool] = False
     takes_later: ClassVar[bool] = True
 
     opens: OpensWindows

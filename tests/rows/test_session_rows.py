@@ -21,6 +21,7 @@ from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_
 import drift
 from drift.columns.rows import Frame
 from drift.columns.slices import Merging, Slices
+from drift.machines.in_order import InOrder
 from drift.machines.keyed import KeyedStage
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
@@ -65,7 +66,7 @@ def test_windows_in_one_loop_are_those_of_the_steps(
     """One machine gets rows in columns, and now and then as a list; the other runs steps for a list."""
     machines = stage_of(key, names, of), stage_of(key, names, of)
     assert isinstance(machines[0], KeyedStage)
-    machines[1]._in_order = None
+    machines[1].in_order = InOrder()
     failed: tuple[list[Any], list[Any]] = ([], [])
     mixed, counted = data.draw(st.booleans()), data.draw(st.booleans())
     times = list(accumulate(apart))

@@ -113,7 +113,7 @@ def test_nothing_comes_below_the_first_timer_of_windows_that_one_item_has_caused
     slicing.process(Columns(parts, Frame(pl.DataFrame(rows, schema=SCHEMA)), None), {})
     merging.process(slicing.fire({}), {})
     for fired in (9, 0):  # the windows of one end, and nothing of the next
-        entries = merging._in_order.entries([row["zone"] for row in rows])
+        entries = merging.in_order.entries([row["zone"] for row in rows])
         timers = [meta for _, each in entries.values() for meta, _ in each]
         assert len(timers) == 9 and merging.least_timer == min(timers)
         assert len(merging.fire({}).metas) == fired

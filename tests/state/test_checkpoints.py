@@ -237,10 +237,7 @@ def test_what_was_touched_is_reported_once_and_not_lost(changes: list[tuple[int,
     checkpoint = 0
     for at, key in changes:
         at = max(at, checkpoint)
-        if random.random() < 0.3:
-            touched.add_one(bytes([at]), key)
-        else:
-            touched.add([bytes([at])], [key])
+        touched.add([bytes([at])], [key])
         noted_keys.append(key)
         if random.random() < 0.2:
             checkpoint = max(checkpoint, random.randint(0, 30))
