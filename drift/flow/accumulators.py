@@ -430,65 +430,36 @@ class ExtremeBy(_OfPairs, _LeavesOutNone, frozen=True):
         return None if accumulator is None else accumulator[1]
 
 
-class First(_ByValue, Aggregate[Any, Any], frozen=True):
-    def begin(self, payload: Any) -> Any:
-        return payload
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return right if left is None else left
-
-    add = merge  # type: ignore[assignment]
-
-
-class Last(First, frozen=True):
-    def merge(self, left: Any, right: Any) -> Any:
-        return left if right is None else right
-
-    add = merge
-
-
-class FirstOf(_LeavesOutNone, frozen=True):
+class First(_LeavesOutNone, frozen=True):
     """The first value."""
 
     def both(self, left: Any, right: Any) -> Any:
         return left
 
 
-class LastOf(_LeavesOutNone, frozen=True):
+class Last(_LeavesOutNone, frozen=True):
     """The last value."""
 
     def both(self, left: Any, right: Any) -> Any:
         return right
 
 
-class Nth(_ByValue, Aggregate[Any, Any], frozen=True):
-    """The first n + 1 payloads: a few, since slices are merged."""
-
-    n: int
-
-    def begin(self, payload: Any) -> tuple[Any, ...]:
-        return (payload,)
-
-    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        return (*accumulator, payload) if len(accumulator) <= self.n else accumulator
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (left + right)[: self.n + 1]
-
-    def result(self, accumulator: tuple[Any, ...]) -> Any:
-        return accumulator[self.n] if len(accumulator) > self.n else None
-
-
-class NthOf(_OfValues, frozen=True):
-    """As `Nth`, of values."""
+class Nth(_OfValues, frozen=True):
+    """The first n + 1 values: a few, since slices are merged."""
 
     n: int
 
     def begin_value(self, value: Any) -> tuple[Any, ...]:
         return (value,)
 
-    add_value = Nth.add
-    merge, result = Nth.merge, Nth.result
+    def add_value(self, accumulator: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+        return (*accumulator, value) if len(accumulator) <= self.n else accumulator
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (left + right)[: self.n + 1]
+
+    def result(self, accumulator: tuple[Any, ...]) -> Any:
+        return accumulator[self.n] if len(accumulator) > self.n else None
 
 
 class Shift(_OfValues, frozen=True):
@@ -572,54 +543,6 @@ class Collect(_OfValues, frozen=True):
         return tuple(chain.from_iterable(accumulator))
 
 
-class Fold(Collect, frozen=True):
-    """A fold over stored payloads: for a fold without a merge function, if slices have to be merged."""
-
-    initial: Any
-    step: Callable[[Any, Any], Any]
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return (self.initial,)
-
-    @property
-    def folds(self) -> Callable[..., Any]:
-        return self.step
-
-    def result(self, accumulator: Side) -> Any:
-        return functools.reduce(self.step, chain.from_iterable(accumulator), self.initial)
-
-
-class FoldStep(_ByValue, Aggregate[Any, Any], frozen=True):
-    """A fold, step by step; `mergeable` is the form of it that can be merged."""
-
-    initial: Any
-    user_function: Callable[[Any, Any], Any]
-    merged: Callable[[Any, Any], Any] | None
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return (self.initial,)
-
-    @property
-    def folds(self) -> Callable[..., Any]:
-        return self.user_function
-
-    @property
-    def mergeable(self) -> Aggregate[Any, Any]:
-        return self if self.merged is not None else Fold(itself, self.initial, self.user_function)
-
-    def begin(self, payload: Any) -> Any:
-        return self.user_function(self.initial, payload)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.user_function(accumulator, payload)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        assert self.merged is not None
-        return self.merged(left, right)
-
-
 class ReduceAll(Collect, frozen=True):
     """A reduction of stored payloads: for one without a merge function, if slices have to be merged."""
 
@@ -631,6 +554,19 @@ class ReduceAll(Collect, frozen=True):
 
     def result(self, accumulator: Side) -> Any:
         return functools.reduce(self.step, chain.from_iterable(accumulator))
+
+
+class Fold(ReduceAll, frozen=True):
+    """The same for a fold."""
+
+    initial: Any
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return (self.initial,)
+
+    def result(self, accumulator: Side) -> Any:
+        return functools.reduce(self.step, chain.from_iterable(accumulator), self.initial)
 
 
 class ReduceSteps(_ByValue, Aggregate[Any, Any], frozen=True):
@@ -656,6 +592,23 @@ class ReduceSteps(_ByValue, Aggregate[Any, Any], frozen=True):
     def merge(self, left: Any, right: Any) -> Any:
         assert self.merged is not None
         return self.merged(left, right)
+
+
+class FoldStep(ReduceSteps, frozen=True):
+    """A fold, step by step."""
+
+    initial: Any
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return (self.initial,)
+
+    @property
+    def mergeable(self) -> Aggregate[Any, Any]:
+        return self if self.merged is not None else Fold(itself, self.user_function, self.initial)
+
+    def begin(self, payload: Any) -> Any:
+        return self.user_function(self.initial, payload)
 
 
 class Top(_OfPairs, frozen=True):

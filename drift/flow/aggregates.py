@@ -14,13 +14,10 @@ from drift.flow.accumulators import (
     Extreme,
     ExtremeBy,
     First,
-    FirstOf,
     FoldStep,
     Last,
-    LastOf,
     Mean,
     Nth,
-    NthOf,
     Quantile,
     Ranked,
     ReduceSteps,
@@ -251,7 +248,7 @@ def first(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "ski
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [3]
     """
-    return First() if of is itself and nulls == "skip" else FirstOf(_of("first", of, nulls))
+    return First(_of("first", of, nulls))
 
 
 @overload
@@ -269,7 +266,7 @@ def last(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return Last() if of is itself and nulls == "skip" else LastOf(_of("last", of, nulls))
+    return Last(_of("last", of, nulls))
 
 
 @overload
@@ -288,7 +285,7 @@ def nth(n: int, of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[
     [1]
     """
     index = _whole_number("nth", n, 0)
-    return Nth(index) if of is itself else NthOf(_of("nth", of), index)
+    return Nth(_of("nth", of), index)
 
 
 def shift(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggregate[T, Any]:
@@ -604,7 +601,7 @@ def fold(initial: V, function: Callable[[V, T], V], merge: Callable[[V, V], V] |
     """
     if merge is not None:
         check_function("drift.agg.fold", merge)
-    return FoldStep(initial, _checked("fold", function), merge)
+    return FoldStep(_checked("fold", function), merge, initial)
 
 
 def several(**aggregates: Aggregate[T, Any]) -> Aggregate[T, dict[str, Any]]:

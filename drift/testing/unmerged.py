@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from drift.flow.accumulators import Aggregate, FoldStep, ReduceSteps
+from drift.flow.accumulators import Aggregate, ReduceSteps
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical_each
 from drift_graph.graph import Dataflow
@@ -76,7 +76,7 @@ def _changed(value: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _merges_by_user(aggregate: Aggregate[Any, Any]) -> bool:
-    if isinstance(aggregate, (FoldStep, ReduceSteps)):
+    if isinstance(aggregate, ReduceSteps):
         return aggregate.merged is not None
     return not type(aggregate).__module__.startswith("drift.")
 

@@ -208,6 +208,11 @@ def test_keys_that_are_no_columns_are_left_to_objects() -> None:
     assert drift.run(graph, sources(left, right), batch_items=16).finish().digest == plain.digest
 
 
+@pytest.mark.parametrize("join", JOINS)
+def test_joins_wait_until_nothing_comes_below_their_rows_and_correct_nothing(join: Any) -> None:
+    assert stage_of(join, ("zone",)).has_columns
+
+
 @given(rows_of, st.sampled_from(KEYS), st.data())
 def test_rows_of_both_sides_travel_as_columns_to_the_owners_of_their_keys(
     rows: Any, key: tuple[str, ...], data: st.DataObject
