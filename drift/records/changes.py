@@ -86,7 +86,7 @@ def steps_of(fingerprint: Fingerprint) -> dict[str, _Step]:
     return steps
 
 
-def _content(step: _Step) -> bytes:
+def content_of(step: _Step) -> bytes:
     """What a step does, without names and ranks."""
     functions = [[(role, found["code"]) for role, found in each["functions"].items()] for each in step]
     return canonical([(each["kind"], each["parameters"]) for each in step]) + canonical(functions)
@@ -101,9 +101,9 @@ def matched(before: Fingerprint, after: Fingerprint, *, states_by_name: bool = F
     old, new = steps_of(before), steps_of(after)
 
     def is_named(step: _Step) -> bool:
-        return _is_named(step) or (states_by_name and (has_state(step) or any("asked" in each for each in step)))
+        return _is_named(step) or (states_by_name and is_known_by_name(step))
 
-    contents = [{name: _content(step) for name, step in steps.items()} for steps in (old, new)]
+    contents = [{name: content_of(step) for name, step in steps.items()} for steps in (old, new)]
     pairs = {
         name: name for name in old
         if name in new and contents[0][name] == contents[1][name] and (is_named(old[name]) or has_state(old[name]))
@@ -181,6 +181,11 @@ def _is_named(step: _Step) -> bool:
 
 def has_state(step: _Step) -> bool:
     return "group" in _kinds(step)
+
+
+def is_known_by_name(step: _Step) -> bool:
+    """Whether a state has something under its name: states, or answers of a call."""
+    return has_state(step) or any("asked" in each for each in step)
 
 
 def _kinds(step: _Step) -> list[str]:

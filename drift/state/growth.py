@@ -15,11 +15,12 @@ no state is converted twice.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from drift.records.changes import compare, has_state, matched, step_edges, steps_of
+from drift.records.changes import compare, content_of, has_state, is_known_by_name, matched, step_edges, steps_of
 from drift.records.code import print_of, with_step_names
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.records.kinds import made_of, made_otherwise
@@ -33,6 +34,7 @@ from drift_graph.ranks import reached
 _ACCEPT = "pass changed_graph='accept' (--accept-changed-graph)"
 _DROP = "to drop it, pass dropped="
 _ANEW = "give it another name, and drop the old one"
+_NUMBER = re.compile(r"-\d+$")
 _Edges = dict[tuple[str, str, bool], None]
 #: Forms of the states of steps that a user's function makes; the others are the library's own.
 _USERS_FORMS = frozenset({"ScanStage", "StepStage", "ProcessStage"})
@@ -406,6 +408,11 @@ class _Changed:
         inside_old, inside_new = _inside(self._then, old), _inside(self._graph, new)
         if inside_old != inside_new or _feedback(self._mapped(before), name) != _feedback(self._edges_new, name):
             return f"has another loop than before; {_ANEW}"
+        if (likelier := self._likelier(before, name)) is not None:
+            return (
+                f"is one of several of its name with a number, and {likelier}: name steps with state, and say which they "
+                f"were, as was={{{f'my {name}'!r}: {name!r}}}"
+            )
         if not has_state(new):
             return ""
         if self._has_other_parameters(name) and not is_converted:
@@ -426,6 +433,35 @@ class _Changed:
                 f"{_listed(now_behind)}), and its states do not fit; {_ANEW}"
             )
         return ""
+
+    def _likelier(self, before: str, name: str) -> str | None:
+        """Of a step whose name may be that of a neighbour in the order of declaration, as of steps that were given no
+        names: which step has its place in the other graph, if it is not this one; None if it is, or if it is named.
+        """
+
+        def of_name(steps: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+            return [each for each in steps if _base_of(each) == _base_of(name) and is_known_by_name(steps[each])]
+
+        is_given = before != name or name in self._allowed.was or _base_of(name) not in {**self._old, **self._new}
+        if is_given or not is_known_by_name(self._new[name]):
+            return None
+
+        def likeness(one: str, other: str) -> tuple[bool, int]:
+            """Whether two steps do the same, and how many neighbours they share."""
+            pairs = {**self._pairs, one: other}
+            around = [(pairs.get(a), pairs.get(b), back) for a, b, back in self._edges_old if one in (a, b)]
+            return content_of(self._old[one]) == content_of(self._new[other]), sum(
+                edge in self._edges_new for edge in around
+            )
+
+        own = likeness(before, name)
+        for other in of_name(self._new):
+            if likeness(before, other) > own:
+                return f"{other!r} is now where it was"
+        for one in of_name(self._old):
+            if likeness(one, name) > own:
+                return f"it is now where {one!r} was"
+        return None
 
     def _fate_of_old(self, name: str) -> Fate:
         """Of a step that the graph does not have."""
@@ -569,6 +605,11 @@ def _states_before(edges: _Edges, steps: Mapping[str, list[dict[str, Any]]], nam
         origins.setdefault(b, []).append(a)
     before = reached(origins.get(name, ()), lambda each: origins.get(each, ()))
     return {each for each in before if each != name and has_state(steps[each])}
+
+
+def _base_of(name: str) -> str:
+    """The name of a step without the number that those of one name get."""
+    return _NUMBER.sub("", name)
 
 
 def _listed(names: Collection[str]) -> str:

@@ -215,6 +215,49 @@ def test_of_steps_that_do_the_same_those_stay_that_are_between_the_same_steps(tm
     assert first[SINK] + rest[SINK] == whole[SINK]
 
 
+def unnamed(*branches: str, named: dict[str, str] | None = None) -> drift.Graph:
+    """Of each branch the even or odd numbers, added up by a step without a name, or with one that is given."""
+    graph = drift.Graph("halves")
+    numbers = graph.source("numbers")
+    halves = {"evens": numbers.filter(is_even, name="even"), "odds": numbers.filter(is_odd, name="odd")}
+    for name, half in halves.items():
+        half.sink(f"all {name}")
+    for sink in branches:
+        half = halves[sink.split()[0]]
+        half.scan(key_of, 0, add, name=(named or {}).get(sink)).sink(sink)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "found"),
+    [
+        (("evens", "odds"), ("odds", "evens"), "'scan add-2' is now where it was"),
+        (("evens",), ("odds", "evens"), "'scan add-2' is now where it was"),
+        (("evens",), ("evens too", "evens"), "'scan add-2' is now where it was"),
+        (("evens", "odds"), ("odds",), "it is now where 'scan add-2' was"),
+    ],
+)
+def test_steps_with_state_and_without_names_are_refused_where_another_one_is_in_their_place(
+    tmp_path: Path, then: tuple[str, ...], now: tuple[str, ...], found: str
+) -> None:
+    drift.run(unnamed(*then), {"numbers": ROWS[:9]}, state=tmp_path, complete=False).finish()
+    dropped = ["scan add-2", "evens"] if len(now) < len(then) else []
+    with pytest.raises(drift.GraphError, match=rf"'scan add' is one of several of its name.*{found}.*was="):
+        resumed(tmp_path, unnamed(*now), changed_graph="accept", dropped=dropped)
+
+
+def test_steps_with_state_and_without_names_go_on_where_they_are_and_by_the_names_they_get(tmp_path: Path) -> None:
+    drift.run(unnamed("evens"), {"numbers": ROWS[:9]}, state=tmp_path, complete=False).finish()
+    more = unnamed("evens", "odds")
+    state = drift.Checkpoints(tmp_path, changed_graph="accept")
+    drift.run(more, {"numbers": ROWS[:9]}, state=state, complete=False).finish()
+    named = unnamed("odds", "evens", named={"evens": "of evens", "odds": "of odds"})
+    was = {"of evens": "scan add", "of odds": "scan add-2"}
+    rest = items_of(resumed(tmp_path, named, changed_graph="accept", was=was))
+    assert [payload for _, payload in rest["evens"]][:2] == ["10", "14"], "to 0 and 2, of the first run"
+    assert [payload for _, payload in rest["odds"]][:2] == ["9", "11"], "it was new behind these"
+
+
 def test_steps_that_have_each_others_names_are_a_changed_graph_though_it_has_the_same_structure(tmp_path: Path) -> None:
     def halves(first: str, second: str) -> drift.Graph:
         graph = drift.Graph("halves")
