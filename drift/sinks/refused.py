@@ -9,6 +9,7 @@ until the refused items are by themselves, so that it does not depend on batches
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -24,6 +25,7 @@ OnError = Literal["error", "divert"]
 TABLE = "drift_errors"
 _COLUMNS = "sink, position, time, meta, error, payload, shown, fields, statement"
 _SHOWN_CHARACTERS = 1000
+_MOMENT = "drift.moment"
 
 
 class Refused(NamedTuple):
@@ -54,7 +56,9 @@ class Refused(NamedTuple):
         """The fields, or the payload, of which an array is a tuple. Raises ValueError: it was not stored as JSON."""
         if self.payload is None:
             raise ValueError(f"the payload was not stored as JSON, only as it is shown: {self.shown}")
-        value = json.loads(self.payload if self.fields is None else self.fields)
+        if self.fields is not None:
+            return {name: _given_back(each) for name, each in json.loads(self.fields).items()}
+        value = json.loads(self.payload)
         return tuple(value) if isinstance(value, list) else value
 
 
@@ -122,6 +126,18 @@ def refused_item(
     if as_json is None:
         shown = safe_text(repr, payload, _SHOWN_CHARACTERS).encode("ascii", "backslashreplace").decode()
     return Refused(sink, position, time_of(meta), meta, why, as_json, shown, of_fields, statement)
+
+
+def kept(value: Any) -> Any:
+    """A value of a field, so that what JSON makes of it is given back with its zone, or without one as it was."""
+    return {_MOMENT: value.isoformat()} if isinstance(value, (datetime.datetime, datetime.time)) else value
+
+
+def _given_back(value: Any) -> Any:
+    if not isinstance(value, dict) or value.keys() != {_MOMENT}:
+        return value
+    text = value[_MOMENT]
+    return (datetime.datetime if "T" in text else datetime.time).fromisoformat(text)
 
 
 def _as_json(value: Any) -> str | None:

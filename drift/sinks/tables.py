@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from drift.sinks.refused import TABLE, Refused, Statements, put_or_set_apart, refused_item
+from drift.sinks.refused import TABLE, Refused, Statements, kept, put_or_set_apart, refused_item
 from drift.sinks.resuming import Found, Last, ResumingSink, refuse_existing
-from drift.sinks.rows import RowMaker, field_names
+from drift.sinks.rows import OF_ITEMS, RowMaker, field_names
 from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
 
@@ -175,11 +175,11 @@ class TableSink(ResumingSink):
 
     def _set_apart(self, position: int, meta: bytes, payload: Any, error: Exception) -> None:
         try:
-            values = [column[0] for column in self._rows.fields([position], [payload])]
-        except SinkError:  # it has other fields
+            (row,) = self._rows_of([position], Metas([meta]), [payload])
+        except (SinkError, *_REFUSALS):  # it has other fields, or what cannot be stored
             fields = None
         else:
-            fields = dict(zip(self._rows.names or (), values))
+            fields = {name: kept(value) for name, value in zip(self._rows.names or (), row[len(OF_ITEMS) :])}
         refused = refused_item(self._table, position, meta, payload, _why(error), fields, self._statement)
         self._ask(self._errors.insert, *refused)
 

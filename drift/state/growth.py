@@ -410,8 +410,8 @@ class _Changed:
             return f"has another loop than before; {_ANEW}"
         if (likelier := self._likelier(before, name)) is not None:
             return (
-                f"is one of several of its name with a number, and {likelier}: name steps with state, and say which they "
-                f"were, as was={{{f'my {name}'!r}: {name!r}}}"
+                f"is one of several of its name with a number, and {likelier}: name steps with state, and say which "
+                f"they were, as was={{{f'my {name}'!r}: {name!r}}}"
             )
         if not has_state(new):
             return ""

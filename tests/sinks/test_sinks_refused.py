@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import enum
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,6 +186,47 @@ def test_what_is_put_in_again_is_what_would_have_been_put_in(database: Database,
     assert database.rows(f"select * from {table} order by 1") == [
         *((0, 0, "w", 5, 7), (1, 1, "w", 100, 7), (2, 2, "x", 6, 7)),
     ]
+
+
+class Floor(enum.IntEnum):
+    FIRST = 1
+
+
+class Half(enum.Enum):
+    HALF = 0.5
+
+
+def test_numbers_of_enumerations_are_put_in_again_as_they_would_have_been_put_in(tmp_path: Path) -> None:
+    payloads = [{"n": 0, "floor": Floor.FIRST, "half": Half.HALF, "text": "1"}] * 2
+    where = str(tmp_path / "out.db")
+    write(sinks.sqlite(where, "taken"), payloads, [])
+    with closing(sqlite3.connect(where)) as file:
+        file.execute("create table refused as select * from taken where false")
+        file.execute("create trigger none before insert on refused begin select raise(abort, 'none'); end")
+        write(sinks.sqlite(where, "refused", on_error="divert"), payloads, [])
+        file.execute("drop trigger none")
+        assert call("errors", "retry", f"sqlite:{where}#refused").exit_code == 0
+        found, taken = (
+            file.execute(f"select *, typeof(floor), typeof(half) from {name}").fetchall()
+            for name in ("refused", "taken")
+        )
+    assert found == taken and len(taken) == 2
+
+
+def test_a_moment_that_was_refused_for_its_zone_is_refused_again_until_the_column_has_one(postgres_url: str) -> None:
+    table, zone = f"zones{next(numbers)}", datetime.timezone(datetime.timedelta(hours=2))
+    database = Database(postgres_url, postgres_url, sinks.postgres, psycopg.connect)
+    database.change(f"create table {table} (position bigint primary key, time bigint, at timestamp, clock time)")
+    at, clock = datetime.datetime(2026, 1, 2, 3), datetime.time(3)
+    moments = [{"at": at, "clock": clock}, {"at": at.replace(tzinfo=zone), "clock": clock}]
+    write(sinks.postgres(postgres_url, table, on_error="divert"), moments, [])
+    refused = call("errors", "retry", f"{postgres_url}#{table}")
+    assert refused.exit_code == 7 and "0 of 1 are in the table" in refused.output
+    assert database.rows(f"select position from {table}") == [(0,)]
+    database.change(f"alter table {table} alter at type timestamptz using at at time zone 'UTC'")
+    assert call("errors", "retry", f"{postgres_url}#{table}").exit_code == 0
+    (mended,) = database.rows(f"select at at time zone 'UTC' from {table} where position = 1")
+    assert mended == (datetime.datetime(2026, 1, 2, 1),)
 
 
 def test_a_run_may_keep_its_state_under_the_name_of_the_table_it_writes_to(postgres_url: str) -> None:
