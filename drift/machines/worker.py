@@ -207,8 +207,7 @@ class Worker:
             for name in self._bounded:
                 self._stages[name].go_back_by(partial(plan.stage, name, (name,)))
         self._timed = _timed(self._stages)
-        self._goes_back = rewinds or tracks
-        self._undecided = dict.fromkeys(self._bounded) if self._goes_back else {}  # whether all items wait
+        self._undecided = dict.fromkeys(self._bounded)  # whether all items wait
         waiting = [name for name, stage in self._stages.items() if stage.only_at_ends or name in self._bounded]
         self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
@@ -578,15 +577,16 @@ class Worker:
         return self._stages[name].only_at_ends or self._settles(name, columns)
 
     def _settles(self, name: str, columns: Columns) -> bool:
-        """Whether these items of a grouping wait until nothing is in flight below them: rows in columns do.
+        """Whether these items of a grouping wait until nothing is in flight below them.
 
-        A stage that may have to go back either corrects nothing or logs all: whether its first items are rows decides.
+        A stage either corrects nothing or logs all: whether its first items are rows decides. Where both were done by
+        turns, what rows in arrays had left had timers that nobody knew of, in front of which the frontier had passed.
         """
         if name in self._undecided and columns.metas:
             del self._undecided[name]
             if not are_rows(columns.payloads):
                 del self._bounded[name]
-        return name in self._bounded and (self._goes_back or are_rows(columns.payloads))
+        return name in self._bounded
 
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Fire the timers of a stage that are due, the first ones first, until enough has been made for a turn."""

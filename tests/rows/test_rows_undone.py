@@ -167,6 +167,20 @@ def test_rows_give_what_the_reference_gives_under_any_schedule_and_deaths(kind: 
     assert result.failure is None, result.failure
 
 
+@pytest.mark.parametrize("goes_back", [False, True])
+@pytest.mark.parametrize("kind", ["pairs", "as of", "running"])
+def test_a_stage_waits_for_all_of_its_items_or_for_none(kind: str, goes_back: bool) -> None:
+    """Else rows that had waited would be handed to a logic whose timers the frontier has passed."""
+    plan = Plan(graph_of(kind, ("zone",), "n", two=kind in JOINS, filtered=False, again=False))
+    (name,) = plan.stages()
+    rows = [{"zone": "a", "code": 0, "at": 5, "n": 1, "fare": 0.5}]
+    metas = Metas([global_time(5, 0, 0, 0) + varint(0)])
+    frames = Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), None)  # type: ignore[arg-type]
+    for waits, *batches in ((True, frames, Columns(metas, rows, None)), (False, Columns(metas, rows, None), frames)):
+        worker = Worker(plan, rewinds=goes_back, knows_flight=True)
+        assert [worker.keeps(name, each) for each in batches] == [waits, waits]
+
+
 def test_a_step_behind_others_is_a_level_above_them_unless_all_of_its_items_come_from_the_same_worker() -> None:
     """A timer of a neighbour, which has not fired yet, is not in flight."""
     graph = drift.Graph("first")
