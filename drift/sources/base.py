@@ -104,7 +104,9 @@ class Reader(Positioned):
         """The file grows no more: its end is the end."""
 
     def end(self) -> Any:
-        """The position behind all that a file of lines has, whatever its lines are; called before the first `read`."""
+        """The position behind all that a file of lines has, whatever its lines are; called before the first `read`, or
+        when it has returned None.
+        """
         raise NotImplementedError
 
     def filenos(self) -> Sequence[int]:

@@ -400,13 +400,13 @@ class File:
         """Where that begins which was not returned."""
         for block in (*self.unreturned, *self._again_whole):
             return Start(block.known.offset, self._hash(block.known), block.lines_before, block.within)
-        return Start(self._known.offset, self._hash(self._known), self.lines_read, self._within)
+        return self.end()
 
     def _hash(self, known: Known) -> str:
         return f"{self._etag}, {self._size} bytes" if self._etag else known.hexdigest()
 
     def pass_over(self) -> Start:
-        """Read all that there is, whatever its lines are, before the first block; returns its end.
+        """Read all that is behind the start, whatever its lines are, before the first block; returns its end.
 
         Raises:
             InputError: it cannot be read.
@@ -417,7 +417,11 @@ class File:
             if fault:
                 raise InputError(f"{self.name} cannot be read up to its end: {fault}")
             if not data:
-                return self.start()
+                return self.end()
+
+    def end(self) -> Start:
+        """Where that ends which was read, lines that no payload is made of among it."""
+        return Start(self._known.offset, self._hash(self._known), self.lines_read, self._within)
 
     def put_back(self) -> None:
         """Make everything that was not returned come again; what is before the rest of a line that is too long, which

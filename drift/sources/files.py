@@ -437,7 +437,8 @@ class _FileReader(Reader):
         self.file.grows = False
 
     def end(self) -> Any:
-        return position_of(self._kind, **self.file.pass_over()._asdict(), header=None, items=0)
+        end = self.file.end() if self.has_ended else self.file.pass_over()
+        return position_of(self._kind, **end._asdict(), header=self._header, items=0)
 
     @property
     def ended_at(self) -> int:  # type: ignore[override]

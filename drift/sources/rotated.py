@@ -150,9 +150,11 @@ class RotatedReader(FollowedReader):
         return is_cut
 
     def _end_file(self) -> None:
+        assert self._reader is not None
         self._at_end = True
-        if self._offset():
-            self._end = self._reader_position()
+        end = self._reader.end()
+        if end["offset"]:
+            self._end = end
             self._empty.clear()
         elif self._piece is not None:  # it was empty, and nobody would know it again
             self._empty.add(self._piece)
@@ -191,22 +193,20 @@ class RotatedReader(FollowedReader):
         if at is None and self._at_end and self._index_of(pieces[-1:], self._end) is not None:
             at = len(pieces) - 1  # a packed file has its end when it is there
         within = self._position_in_file
+        following = self._following(pieces, at)
         if not self._at_end and within and within["offset"]:
-            likely = [] if at is None else pieces[at + 1 : at + 2]
+            likely = pieces[following : following + 1]
             for each in [*likely, *pieces[::-1]]:
                 if self._begin(pieces, each, within):
                     return self._has_begun(pieces, listing)
             copy = self._index_of(self._others(pieces), self._head, whole=False)
             if copy is None:
                 return self._is_unclear(listing, "the piece of it that was read is not there any more")
-            at = copy  # more was read than was copied
+            at, following = copy, self._following(pieces, copy)  # more was read than was copied
             with closing(self._open_one(pieces[copy].name, False)) as reader:
                 self._end = reader.end()
         if at is None:
             return self._is_unclear(listing, "the piece before what comes next is not there any more")
-        following = at + 1
-        while following < len(pieces) and self._is_passed(pieces, following):
-            following += 1
         for one, other in pairwise(pieces[max(at, 0) : following + 1]):
             if one.number is not None and other.number is not None and one.number - other.number != 1:
                 why = f"piece {one.number - 1} is not there, and piece {one.number} is"
@@ -228,9 +228,14 @@ class RotatedReader(FollowedReader):
         self._leave()
         return self._looks_again(listing)
 
-    def _is_passed(self, pieces: Sequence[_Piece], at: int) -> bool:
-        """Whether nothing is in a piece."""
-        return pieces[at] in self._empty or (not pieces[at].size and at + 1 < len(pieces))
+    def _following(self, pieces: Sequence[_Piece], at: int | None) -> int:
+        """The first piece behind one that has something, or may have; behind the last if it is not known."""
+        following = len(pieces) if at is None else at + 1
+        while following < len(pieces) and (
+            pieces[following] in self._empty or (not pieces[following].size and following + 1 < len(pieces))
+        ):
+            following += 1
+        return following
 
     def _is_copied(self, piece: _Piece | None, file: _Piece) -> bool:
         """Whether the file begins with all of a piece, as one does that is copied to it and was not cut yet."""
@@ -252,7 +257,7 @@ class RotatedReader(FollowedReader):
             if reader is None:
                 continue
             with closing(reader):
-                if not whole or reader.read(1) is None:
+                if not whole or reader.end()["offset"] == position["offset"]:
                     return at
         return None
 

@@ -404,6 +404,62 @@ def test_a_file_that_was_copied_and_cut_and_then_renamed_goes_on(tmp_path: Path)
         assert read_all(reader) == ["two", "three", "four"]
 
 
+def test_older_pieces_of_csv_are_known_by_their_ends(tmp_path: Path) -> None:
+    path, source = tmp_path / "app.log", sources.csv(tmp_path / "app.log", follow=True)
+    append(tmp_path / "app.log.1", "n\n1\n")
+    path.touch()
+    with opened(source) as reader:
+        assert read_all(reader) == []
+        position = reader.position()
+        append(path, "n\n2\n")
+        assert read_all(reader) == [{"n": "2"}]
+    with opened(source, position) as reader:
+        assert read_all(reader) == [{"n": "2"}]
+    (tmp_path / "app.log.1").rename(tmp_path / "app.log.2")
+    path.rename(tmp_path / "app.log.1")
+    append(path, "n\n3\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == [{"n": "2"}, {"n": "3"}]
+
+
+def test_a_piece_that_ends_with_lines_of_which_nothing_is_made_is_known_by_its_end(tmp_path: Path) -> None:
+    path, source = tmp_path / "app.log", sources.jsonl(tmp_path / "app.log", follow=True)
+    append(path, "1\n\n")
+    with opened(source) as reader:
+        assert read_all(reader) == [1]
+        path.rename(tmp_path / "app.log.1")
+        append(path, "2\n")
+        assert read_all(reader) == [2]
+        position = reader.position()
+    (tmp_path / "app.log.1").rename(tmp_path / "app.log.2")
+    path.rename(tmp_path / "app.log.1")
+    append(path, "3\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == [3]
+
+
+@pytest.mark.parametrize("end", ["", "0\n"])
+def test_a_run_that_resumes_goes_on_behind_pieces_in_which_nothing_is_though_a_newer_one_begins_equally(
+    tmp_path: Path, end: str
+) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    append(tmp_path / "app.log.2", end)
+    append(tmp_path / "app.log.1", "")
+    path.touch()
+    with opened(source) as reader:
+        assert read_all(reader) == []
+        append(path, "begin\n")
+        assert read_all(reader) == ["begin"]
+        position = reader.position()
+    append(path, "1\n")
+    for number in (2, 1):
+        (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
+    path.rename(tmp_path / "app.log.1")
+    append(path, "begin\n2\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == ["1", "begin", "2"]
+
+
 def test_what_is_written_to_a_renamed_file_comes_before_what_is_written_to_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     append(path, "one\n")
