@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,7 +26,13 @@ OnError = Literal["error", "divert"]
 TABLE = "drift_errors"
 _COLUMNS = "sink, position, time, meta, error, payload, shown, fields, statement"
 _SHOWN_CHARACTERS = 1000
-_MOMENT = "drift.moment"
+_VALUE = "drift.value"
+_MADE: dict[str, Callable[[Any], Any]] = {
+    "datetime": datetime.datetime.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "timedelta": lambda parts: datetime.timedelta(*parts),
+    "UUID": uuid.UUID,
+}
 
 
 class Refused(NamedTuple):
@@ -129,15 +136,21 @@ def refused_item(
 
 
 def kept(value: Any) -> Any:
-    """A value of a field, so that what JSON makes of it is given back with its zone, or without one as it was."""
-    return {_MOMENT: value.isoformat()} if isinstance(value, (datetime.datetime, datetime.time)) else value
+    """A value of a field, so that what JSON makes of it gives it back, if a client sends it otherwise than its text:
+    moments with or without a zone, lengths of time, UUIDs.
+    """
+    if isinstance(value, datetime.timedelta):
+        return {_VALUE: ["timedelta", [value.days, value.seconds, value.microseconds]]}
+    if isinstance(value, datetime.datetime | datetime.time):
+        return {_VALUE: ["datetime" if isinstance(value, datetime.datetime) else "time", value.isoformat()]}
+    return {_VALUE: ["UUID", str(value)]} if isinstance(value, uuid.UUID) else value
 
 
 def _given_back(value: Any) -> Any:
-    if not isinstance(value, dict) or value.keys() != {_MOMENT}:
+    if not isinstance(value, dict) or value.keys() != {_VALUE}:
         return value
-    text = value[_MOMENT]
-    return (datetime.datetime if "T" in text else datetime.time).fromisoformat(text)
+    kind, found = value[_VALUE]
+    return _MADE[kind](found)
 
 
 def _as_json(value: Any) -> str | None:

@@ -6,6 +6,7 @@ import datetime
 import enum
 import json
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
@@ -227,6 +228,27 @@ def test_a_moment_that_was_refused_for_its_zone_is_refused_again_until_the_colum
     assert call("errors", "retry", f"{postgres_url}#{table}").exit_code == 0
     (mended,) = database.rows(f"select at at time zone 'UTC' from {table} where position = 1")
     assert mended == (datetime.datetime(2026, 1, 2, 1),)
+
+
+@pytest.mark.parametrize(
+    ("value", "column"),
+    [
+        (datetime.timedelta(seconds=-1), "interval"),
+        (datetime.timedelta(3, 4, 5), "interval"),
+        (datetime.timedelta(1), "text"),
+        (uuid.UUID(int=5), "text"),
+        (datetime.time(3, tzinfo=datetime.UTC), "timetz"),
+    ],
+)
+def test_what_is_no_text_is_put_in_again(postgres_url: str, value: Any, column: str) -> None:
+    table = f"values{next(numbers)}"
+    database = Database(postgres_url, postgres_url, sinks.postgres, psycopg.connect)
+    database.change(f"create table {table} (position bigint primary key, time bigint, n int check (n = 0), v {column})")
+    write(sinks.postgres(postgres_url, table, on_error="divert"), [{"n": 0, "v": value}, {"n": 1, "v": value}], [])
+    database.change(f"alter table {table} drop constraint {table}_n_check")
+    assert call("errors", "retry", f"{postgres_url}#{table}").exit_code == 0
+    assert len(database.rows(f"select v from {table}")) == 2
+    assert len(database.rows(f"select distinct v from {table}")) == 1
 
 
 def test_a_run_may_keep_its_state_under_the_name_of_the_table_it_writes_to(postgres_url: str) -> None:
