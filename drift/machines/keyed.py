@@ -576,7 +576,7 @@ class KeyedStage(KeyedState):
 
     @property
     def least_timer(self) -> bytes | None:
-        """The meta of the first timer that has not fired; or a lower one, if a timer was taken back."""
+        """The meta of the first timer that has not fired; or a lower one of its moment."""
         least, own = self._timers.least, self.in_order.least
         return least if own is None else own if least is None else min(least, own)
 

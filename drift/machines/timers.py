@@ -79,7 +79,9 @@ class Timers:
 
     @property
     def least(self) -> bytes | None:
-        """The meta of the first timer; or a lower one, if a timer was taken back."""
+        """The meta of the first timer that is set. A worker tells of it, and below it time may have passed."""
+        while self.upcoming and not self.upcoming[0][3].alive:
+            heappop(self.upcoming)
         return self.upcoming[0][0] if self.upcoming else None
 
     def take_moment(self, bound: bytes, most: int = sys.maxsize) -> list[Upcoming]:

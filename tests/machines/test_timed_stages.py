@@ -211,8 +211,8 @@ class Bench:
 
     def check(self) -> None:
         if self.one_at_a_meta():
-            expected, _, waiting = self.looped(END_OF_TIME, self.stage.heartbeat)
-            at_most, _, _ = self.looped(END_OF_TIME, self.stage.heartbeat, eagerly=True)
+            expected, _, _ = self.looped(END_OF_TIME, self.stage.heartbeat)
+            at_most, _, waiting = self.looped(END_OF_TIME, self.stage.heartbeat, eagerly=True)
             assert expected <= self.sent <= at_most, (self.sent - at_most, expected - self.sent)
             least = self.stage.least_timer
             assert (least or END_OF_TIME) <= min(waiting, default=END_OF_TIME)

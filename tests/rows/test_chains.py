@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_rows_undone import SCHEMA, InBoth, InRows, schedules
 
 import drift
+import drift.machines.unmapped as unmapped
 from drift.testing.check import Case, check
 from drift.testing.schedule import Deviation, Key, Schedule
 
@@ -164,3 +166,28 @@ def test_what_comes_to_wait_behind_a_step_leans_on_what_waits_in_it_however_late
     rows_given = [{"zone": "b", "n": 0, "at": 0}, {"zone": "b", "n": 0, "at": 2}]
     result = check(Case(graph.build(), {"rows": rows_given}, schedule))
     assert result.failure is None and len(result.expected.rows) == 2, result.failure
+
+
+def test_a_worker_tells_of_no_timer_that_has_fired_where_outputs_wait_for_their_maps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"FIRST": 1, "GROWTH": 2, "_MADE_MAX": 1}.items():
+        monkeypatch.setattr(unmapped, name, value)
+    dataflow = graph_of([("left pairs", 1, 0), ("pairs", 1, 0)], "n").build()
+    deviations = (
+        Deviation(Key("heartbeat", "rows", "rows", 0, 0), 21),
+        Deviation(Key("ack", "worker 0", "rows", 0, 0), 1),
+        Deviation(Key("still", "rows > worker 0", "rows", 0, 0), 1),
+        Deviation(Key("read", "", "more", 1, 0), 7),
+        Deviation(Key("news", "worker 0", "", 0, 0), 8),
+        Deviation(Key("still", "worker 0", "more", 0, 1), 16),
+        Deviation(Key("still", "more > worker 0", "more", 1, 0), 86),
+        Deviation(Key("still", "barrier", "more", 0, 1), 7),
+    )
+    given = {"rows": [(6, 14), (9, 15)], "more": [(2, 1001), (7, 1002)]}
+    inputs = {
+        name: [{"zone": "a", "code": 0, "at": at, "n": n, "fare": n / 7} for at, n in rows]
+        for name, rows in given.items()
+    }
+    result = check(Case(dataflow, inputs, Schedule(workers=2, batch_items=1, deviations=deviations)))
+    assert result.failure is None and len(result.expected.rows) == 6, result.failure
