@@ -59,6 +59,7 @@ class RotatedReader(FollowedReader):
         self._at_end = False
         self._head: Any = None  # a position behind the first items of the piece that is read
         self._end: Any = None  # the position at the end of the last piece before that had something
+        self._ended = ""  # the identity of that piece then; another one may have the same in it
         self._empty: set[_Piece] = set()  # packed pieces behind that, in which nothing is
         self._unclear: Listing | None = None  # in which the piece was not found, and may be in the next
         self._at_start = self._pieces()
@@ -81,7 +82,7 @@ class RotatedReader(FollowedReader):
             with closing(self._open_one(there[older.identity].name, False)) as reader:
                 end = reader.end()
             if end["offset"]:
-                self._end = end
+                self._end, self._ended = end, older.identity
                 break
         else:
             self._older = 0
@@ -154,7 +155,7 @@ class RotatedReader(FollowedReader):
         self._at_end = True
         end = self._reader.end()
         if end["offset"]:
-            self._end = end
+            self._end, self._ended = end, self._identity or ""
             self._empty.clear()
         elif self._piece is not None:  # it was empty, and nobody would know it again
             self._empty.add(self._piece)
@@ -204,7 +205,7 @@ class RotatedReader(FollowedReader):
                 return self._is_unclear(listing, "the piece of it that was read is not there any more")
             at, following = copy, self._following(pieces, copy)  # more was read than was copied
             with closing(self._open_one(pieces[copy].name, False)) as reader:
-                self._end = reader.end()
+                self._end, self._ended = reader.end(), pieces[copy].identity
         if at is None:
             return self._is_unclear(listing, "the piece before what comes next is not there any more")
         for one, other in pairwise(pieces[max(at, 0) : following + 1]):
@@ -251,8 +252,11 @@ class RotatedReader(FollowedReader):
         return False
 
     def _index_of(self, pieces: Sequence[_Piece], position: Any, *, whole: bool = True) -> int | None:
-        """The newest piece that has what is before a position, and if `whole` no more than that."""
-        for at in range(len(pieces) - 1, -1, -1):
+        """The newest piece that has what is before a position, and if `whole` no more than that: first that which was
+        known by it, if it is there.
+        """
+        newest_first = sorted(range(len(pieces)), key=lambda at: (not whole or pieces[at].identity != self._ended, -at))
+        for at in newest_first:
             reader = self._sought(pieces[at], position) if position else None
             if reader is None:
                 continue
@@ -346,6 +350,7 @@ class RotatedReader(FollowedReader):
             done=None,
             head=self._head,
             end=self._end,
+            ended=self._ended,
             older=self._older,
         )
 
@@ -353,6 +358,6 @@ class RotatedReader(FollowedReader):
         if isinstance(position, dict) and position.get("kind") != "files":  # it was not followed
             position = position_of("files", file=self._name, before=0, within=position)
         self._position_in_file, _ = position_fields(position, "files", str(self._folder), "within", "file")
-        self._head, self._end = position.get("head"), position.get("end")
+        self._head, self._end, self._ended = position.get("head"), position.get("end"), position.get("ended", "")
         self._older, self._at_start = position.get("older", self._older), []
         self._at_end = self._position_in_file is None and self._end is not None
