@@ -165,12 +165,18 @@ class Unread:
 
     def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
         """Look up the keys that were not looked up before; the states that the store has of them."""
-        looked_up = self._looked_up
-        new = [key for key in dict.fromkeys(keys) if key not in looked_up]
-        if not new:
-            return []
-        looked_up.update(dict.fromkeys(new))
-        return list(self._lookup(new))
+        new = self.unknown(keys)
+        self.know(new)
+        return list(self._lookup(new)) if new else []
+
+    def unknown(self, keys: Iterable[Any]) -> list[Any]:
+        """Those of the keys that would be looked up now."""
+        return [key for key in dict.fromkeys(keys) if key not in self._looked_up]
+
+    def forget(self, keys: Iterable[Any]) -> None:
+        """Look these keys up again: the stage has gone back to before it had their states."""
+        for key in keys:
+            self._looked_up.pop(key, None)
 
 
 class Paged(Unread):

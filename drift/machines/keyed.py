@@ -36,7 +36,7 @@ from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
 from drift.machines.timers import Due, Timers
-from drift.machines.undo import Before, Step, Undo, taken_back
+from drift.machines.undo import Before, Read, Step, Undo, taken_back
 from drift.operators import KeyedItems, State, Timer
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
@@ -895,6 +895,11 @@ class KeyedStage(KeyedState):
         """
         self._undo.make = make
 
+    def get(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
+        if self._undo and self._unread is not None and self._paged is None:  # with pages there is no form in order
+            self._undo.note(Read(self._unread.unknown(keys)))
+        super().get(metas, keys)
+
     def _note(self, keys: Iterable[Any]) -> None:
         """Note what keys have, which is not in the form in order, before a step that corrects nothing changes it."""
         if not self._undo:
@@ -908,7 +913,9 @@ class KeyedStage(KeyedState):
 
     def _take_back(self, steps: Sequence[Step]) -> dict[Any, None] | None:
         """Have what there was before steps; the keys that they may have changed, or None for all."""
-        whole, entries = taken_back(steps)
+        whole, entries, looked_up = taken_back(steps)
+        if self._unread is not None:
+            self._unread.forget(looked_up)
         if whole is not None:
             for key in list(self._timers.by_key):
                 self._timers.put(key, ())

@@ -44,6 +44,12 @@ class Whole(NamedTuple):
     kept: Any
 
 
+class Read(NamedTuple):
+    """Keys whose states were looked up in a store: a form in order that was kept before has none of them."""
+
+    keys: Sequence[Any]
+
+
 class Step(NamedTuple):
     """A batch of rows, or timers that fired.
 
@@ -57,22 +63,27 @@ class Step(NamedTuple):
     until: bytes
     rows: Columns | None
     ended: bool
-    records: Sequence[Before | Whole]
+    records: Sequence[Before | Whole | Read]
 
 
-def taken_back(steps: Sequence[Step]) -> tuple[Whole | None, dict[Any, Any]]:
-    """What there was before steps: all of a form in order, if it was kept, and then what keys had, or DELETED.
+def taken_back(steps: Sequence[Step]) -> tuple[Whole | None, dict[Any, Any], list[Any]]:
+    """What there was before steps: all of a form in order, if it was kept, and then what keys had, or DELETED; and the
+    keys that have to be looked up again.
 
-    A key has what the first record says that knows it; what comes behind all of a form says nothing more.
+    A key has what the first record says that knows it; what comes behind all of a form says nothing more, but which
+    keys were looked up since.
     """
     found: dict[Any, Any] = {}
-    for record in chain.from_iterable(step.records for step in steps):
+    records = chain.from_iterable(step.records for step in steps)
+    for record in records:
         if isinstance(record, Whole):
-            return record, found
+            return record, found, [key for each in records if isinstance(each, Read) for key in each.keys]
+        if isinstance(record, Read):
+            continue
         entries = dict(record.entries())
         for key in record.keys:
             found.setdefault(key, entries.get(key, DELETED))
-    return None, found
+    return None, found, []
 
 
 class Undo(Generic[T]):
@@ -85,12 +96,12 @@ class Undo(Generic[T]):
     def __init__(self) -> None:
         self.make: Callable[[], T] | None = None
         self._steps: deque[Step] = deque()
-        self._records: list[Before | Whole] = []  # of the present step
+        self._records: list[Before | Whole | Read] = []  # of the present step
 
     def __bool__(self) -> bool:
         return self.make is not None
 
-    def note(self, before: Before) -> None:
+    def note(self, before: Before | Read) -> None:
         """Add to the present step, before any of the keys changes again."""
         self._records.append(before)
 

@@ -281,7 +281,7 @@ class Going:
             place, self.stage = self.checkpoint, self._new()
             kept = self.kept.copy()
             self.stage.restore(
-                kept.items() if self.stage.is_timed else (),
+                [(key, entry) for key, entry in kept.items() if self.stage.is_timed and entry[1]],
                 lambda keys: [(key, kept[key]) for key in keys if key in kept],
             )
         else:
@@ -331,6 +331,27 @@ def test_a_stage_goes_back_after_a_checkpoint_was_taken_of_what_had_gone_back(ki
             going.go_to(END_OF_TIME, going.bounds[1])
             going.keep(checkpoint)
             going.go_back(checkpoint, anew=anew)
+        going.go_to(END_OF_TIME, END_OF_TIME)
+        assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
+
+
+@pytest.mark.parametrize(
+    "times", [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [0, 0, 0, 1, 2, 2, 2, 3, 3, 5]], ids=["apart", "near"]
+)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_stage_in_place_of_another_one_goes_back_and_finds_states_that_it_had_looked_up(
+    kind: Any, times: list[int]
+) -> None:
+    expected = Going(kind, times)
+    expected.go_to(END_OF_TIME, BEGINNING)
+    for at, place in enumerate(expected.bounds[1:-1], 1):
+        going = Going(kind, times)
+        going.go_to(place, place)
+        going.keep(place)
+        going.go_back(place, anew=True)
+        for bound in going.bounds[at + 1 :]:
+            going.go_to(bound, place)
+        going.go_back(place, anew=False)
         going.go_to(END_OF_TIME, END_OF_TIME)
         assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
 
