@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir cluster breakages kernel-checks kills release clean
+.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir cluster breakages kernel-checks deaths kills release clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -80,6 +80,10 @@ breakages: .venv/test .venv/kernel ## breaks the code on purpose: is each breaka
 CHECKS ?= 1000
 kernel-checks: .venv/test .venv/kernel ## the kernel under a sanitizer, with drawn values, and where memory runs out
 	$(BIN)/python tests/kernel_checks.py $(CHECKS)
+
+DEATHS ?= 5000
+deaths: .venv/test .venv/kernel ## lets processes of simulated runs die for minutes: SEED=7000 begins there
+	$(BIN)/python tests/deaths.py $(DEATHS) $(if $(SEED),--seed $(SEED))
 
 KILLS ?= 20
 kills: .venv/test ## kills real processes for minutes

@@ -16,8 +16,8 @@ from typing import Any
 
 from generated import FAILING, STEPS, Recipe, Times
 from strategies import recipes, scheduled_cases
+from tight import LEAST_MEMORY, limited
 
-import drift.machines.log as log_module
 from drift.testing.case import Case
 from drift.testing.check import Result, check, may_idle, policies_of
 from drift.testing.hypothesis import st
@@ -137,14 +137,7 @@ class Laws:
         return kind.run(block * SEEDS_A_BLOCK + seed % SEEDS_A_BLOCK)
 
 
-def least_memory() -> None:
-    """The machines keep a little more than they need, for speed; the least is the harder case."""
-    log_module._SMALL_ITEMS_MAX, log_module._ROWS_RETAINED_MIN = 1, 0
-    log_module._HISTORIES_RETAINED_MIN = log_module._ABOVE_ITEMS_MIN = 0
-
-
 def main(seeds_max: int = SEEDS_MAX, kind: int = -1) -> None:
-    least_memory()
     laws = Laws()
     if kind >= 0:
         laws._kinds = [laws._kinds[kind]]
@@ -179,4 +172,5 @@ def is_small(found: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    with limited(LEAST_MEMORY):
+        main(*map(int, sys.argv[1:]))

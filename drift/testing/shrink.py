@@ -12,7 +12,7 @@ deviations and by trying every possible single one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,11 +39,15 @@ class Shrinker:
         result: of a check that failed.
         payloads: whether payloads may be replaced by simpler ones; not if a strategy has shrunk them, since only the
             strategy knows which payloads are valid.
+        checked: runs a case, as `check` does.
     """
 
-    def __init__(self, result: Result, *, items: bool = True, payloads: bool = True) -> None:
+    def __init__(
+        self, result: Result, *, items: bool = True, payloads: bool = True, checked: Callable[..., Result] = check
+    ) -> None:
         assert result.failure is not None
         self.best = result
+        self._check = checked
         self.runs = 0
         self._items = items
         self._payloads = payloads
@@ -119,7 +123,7 @@ class Shrinker:
         self._latest = case
         fused = case.schedule.fused
         plan = self._plans[fused] = self._plans.get(fused) or Plan(case.dataflow, fused=fused)
-        result = check(case, self._expected, plan=plan)
+        result = self._check(case, self._expected, plan=plan)
         self._expected = None if case.schedule.live else result.expected  # that of live sources is of this run
         return result
 
@@ -375,6 +379,8 @@ def _simpler(value: Any) -> Iterator[Any]:
         yield from (0, None)
 
 
-def shrunk(result: Result, *, items: bool = True, payloads: bool = True) -> Result:
+def shrunk(
+    result: Result, *, items: bool = True, payloads: bool = True, checked: Callable[..., Result] = check
+) -> Result:
     """The smallest case that fails like a failed one; see `Shrinker`."""
-    return Shrinker(result, items=items, payloads=payloads).run()
+    return Shrinker(result, items=items, payloads=payloads, checked=checked).run()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -37,15 +38,12 @@ from strategies import (
     recipes,
     simulation,
 )
+from tight import LEAST_MEMORY, Limits, drawn, limited
 
 import drift
 import drift.machines.differences as differences_module
-import drift.machines.log as log_module
-import drift.machines.maps as maps_module
-import drift.machines.room as room_module
 from drift.engines.simulated.outcome import SimulatedOutput
 from drift.engines.simulated.simulation import Simulation
-from drift.machines.nodes import batching
 from drift.machines.nodes import worker as worker_node
 from drift.operators import State, Timer
 from drift_barrier.barrier import FAILURES
@@ -198,7 +196,6 @@ class Law(NamedTuple):
     memory_too: bool = False
 
 
-LEAST_MEMORY = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
 LAWS = {
     "any graph": Law(cases()),
     "long inputs that settle on the way": Law(cases(sources_max=2, steps_max=3, items_max=40), 1 / 4, memory_too=True),
@@ -227,16 +224,12 @@ LAWS = {
         pytest.param(engine, name, memory, id=f"{engine.name}-{name}{', least memory' if memory else ''}", marks=marks)
         for engine in ENGINES
         for name, law in LAWS.items()
-        for memory in ((), LEAST_MEMORY)[: 1 + (law.memory_too and engine.name != "zeromq")]
+        for memory in ({}, LEAST_MEMORY)[: 1 + (law.memory_too and engine.name != "zeromq")]
         for marks in [pytest.mark.smoke if name == "late items in a sink" else ()]
     ],
 )
-def test_every_engine_gives_the_output_of_the_reference(
-    engine: Engine, name: str, memory: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_engine_gives_the_output_of_the_reference(engine: Engine, name: str, memory: Limits) -> None:
     of = LAWS[name]
-    for constant in memory:
-        monkeypatch.setattr(log_module, constant, LEAST_MEMORY[constant])
 
     @examples(engine, of.share)
     @given(of.cases, st.data())
@@ -245,7 +238,8 @@ def test_every_engine_gives_the_output_of_the_reference(
         assert output == reference(case, data)
         assert output.error is None or of.error in ("", output.error[0])
 
-    law()
+    with limited(memory):
+        law()
 
 
 #: Graphs that went wrong once, or are known to be hard; the drawn ones seldom come so close.
@@ -443,21 +437,14 @@ def test_at_the_end_every_tombstone_has_met_one_equal_item_everywhere_and_nothin
     assert {place for place, count in places.counts.items() if count} == _seen_by_reference(case)
 
 
-def test_where_batches_are_cut_by_what_is_made_of_them_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MADE_MAX", 300)
-    monkeypatch.setattr(worker_node, "_MADE_MAX", 300)
-    monkeypatch.setattr(worker_node, "_AHEAD_BYTES_MAX", 300)
-    monkeypatch.setattr(maps_module, "ROOM_BYTES", 60)
-    monkeypatch.setattr(room_module, "_AT_ONCE", 1)
-    monkeypatch.setattr(room_module, "BATCH_BYTES", 60)
-
-    @given(cases(items_max=12), st.integers(1, 3), st.data())
-    def law(case: Case, workers: int, data: st.DataObject) -> None:
-        expected = reference(case, data)
+@given(cases(items_max=12), st.integers(1, 3), st.integers(0, 2**32), st.data())
+def test_limits_of_what_is_taken_made_and_kept_change_nothing(
+    case: Case, workers: int, seed: int, data: st.DataObject
+) -> None:
+    expected = reference(case, data)
+    with limited(drawn(Random(seed))):
         assert run_with(case, data, engine="local") == expected
         assert simulated(case, data, workers=workers) == expected
-
-    law()
 
 
 def _seen_by_reference(case: Case) -> set[tuple[str, bytes, bytes]]:

@@ -13,6 +13,7 @@ from columns import columns_of, meta_at
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import STEPS, few_keys, one_key, payloads, same_payload
+from tight import LEAST_MEMORY, limited
 
 import drift
 import drift.machines.log as log_module
@@ -99,9 +100,7 @@ def check_stage(
     if data.draw(st.booleans()):
         check_made_stage(data, make(), naive)
         return
-    with mock.patch.multiple(
-        log_module, _SMALL_ITEMS_MAX=1, _ROWS_RETAINED_MIN=0, _HISTORIES_RETAINED_MIN=0, _ABOVE_ITEMS_MIN=0
-    ):
+    with limited(LEAST_MEMORY):
         check_made_stage(data, make(), naive)
 
 

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
-from unittest import mock
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tight import LEAST_MEMORY, limited
 
 import drift
-import drift.machines.log as log_module
 from drift.machines.checkpoints import DELETED
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
@@ -241,11 +240,11 @@ def meta_of(choose: Random) -> bytes:
 
 def run_stage(choose: Random, *, complete: bool, log_limits: bool, step: str = "process") -> int:
     """Random changes, batches, heartbeats and checkpoints; returns how many items came below others."""
-    limits = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
+    limits = dict(LEAST_MEMORY)
     if choose.random() < 0.5:
-        limits["_SMALL_ITEMS_MAX"] = 16
+        limits["drift.machines.log._SMALL_ITEMS_MAX"] = 16
     if log_limits:
-        with mock.patch.multiple(log_module, **limits):
+        with limited(limits):
             return _run_stage(choose, complete, step)
     return _run_stage(choose, complete, step)
 

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from in_rows import SCHEMA, InBoth, InRows
 
 import drift
 from drift.columns.rows import Frame
-from drift.engines.simulated.simulation import Simulation
 from drift.flow.joins import OfSide
 from drift.machines.checkpoints import DELETED
 from drift.machines.keyed import KeyedStage
@@ -30,7 +30,6 @@ from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, global_time_of, pack_time, varint
 from drift_graph.metas import Metas
 
-SCHEMA = {"zone": str, "code": int, "at": int, "n": int, "fare": float}
 UNSHRUNK = (Phase.explicit, Phase.generate)  # as in `test_deaths.py`
 LATENESS = 6
 
@@ -57,35 +56,6 @@ KINDS = [
     "semi",
     "as of",
 ]
-
-
-class InRows(Simulation):
-    """What sources give comes in columns."""
-
-    def _in_columns(self, payloads: list[Any]) -> bool:
-        return True
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        super().__init__(*given, **settings)
-        give = self.intake.give
-
-        def in_rows(rank: int, payloads: list[Any] | None, *now: Any) -> Any:
-            if payloads and self._in_columns(payloads):
-                payloads = Frame(pl.DataFrame(payloads, schema=SCHEMA))  # type: ignore[assignment]
-            return give(rank, payloads, *now)
-
-        self.intake.give = in_rows  # type: ignore[assignment]
-
-    def _know(self, name: str, read: list[tuple[Any, int]], arrived: Any) -> None:
-        by_row = {row["n"]: number for row, number in read}
-        self._items.update((meta, (name, by_row[row["n"]])) for meta, row in zip(arrived.metas, arrived.payloads))
-
-
-class InBoth(InRows):
-    """Some batches come in columns, and some do not."""
-
-    def _in_columns(self, payloads: list[Any]) -> bool:
-        return bool(payloads[0]["n"] % 3 != 1)
 
 
 def graph_of(kind: Any, key: Sequence[str], tie: str | None, *, two: bool, filtered: bool, again: bool) -> Dataflow:
