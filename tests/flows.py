@@ -72,16 +72,6 @@ def outcome(run: drift.Run) -> tuple[list[Any], str, str]:
     return items, error, run.digest
 
 
-def check_over_zeromq(flows: Sequence[Callable[..., Any]], inputs: dict[str, Sequence[Any]]) -> None:
-    """Several functions from streams to a stream give the same over zeromq: in one graph, so by one start of it."""
-    graph = drift.Graph("flows")
-    streams = [graph.source(name, time=event_time()) for name in inputs]
-    for number, steps in enumerate(flows):
-        steps(*streams).sink(f"out {number}")
-    assert len({item.sink for item in drift.run(graph, inputs)}) == len(flows)
-    outputs(graph, inputs, [ZEROMQ])
-
-
 def flow(steps: Callable[..., Any], *names: str, time: drift.EventTime | None = None) -> drift.Graph:
     """The graph of a function from streams to a stream."""
     graph = drift.Graph("flow")

@@ -12,11 +12,13 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from frozen.cases import written
+from frozen.catalogue import ENTRIES
 from hypothesis import given
 from strategies import Recipe, build, few_keys, is_selected, recipes, same_payload
 
 import drift
-from drift_graph.graph import Draft
+from drift_graph.graph import Dataflow, Draft
 from drift_graph.item import Item
 from drift_graph.operators import Edge, Group, Map, Operator, Sink, Source
 
@@ -346,6 +348,15 @@ def test_a_graph_goes_through_pickle_and_cloudpickle(recipe: Recipe) -> None:
     for copy in (pickle.loads(pickle.dumps(dataflow)), cloudpickle.loads(cloudpickle.dumps(dataflow))):
         assert copy == dataflow and copy.ranks == dataflow.ranks
         assert [operator.where for operator in copy.operators] == [operator.where for operator in dataflow.operators]
+
+
+def test_each_operator_that_is_written_twice_or_sent_to_a_process_is_one_value_and_no_other() -> None:
+    def all_of_them() -> dict[Dataflow, str]:
+        return {written(name, entry, "rows", "by arrival", 3, 2)[0]: name for name, entry in ENTRIES.items()}
+
+    first = all_of_them()
+    assert first == all_of_them() and len(first) == len(ENTRIES)
+    assert all(cloudpickle.loads(cloudpickle.dumps(each)) == each for each in first)
 
 
 def with_local_functions(number: int) -> drift.Graph:

@@ -81,17 +81,6 @@ def test_dedup_gives_the_first_of_a_key_for_ever_or_within_a_time(items: list[fl
     assert flows.outputs(graph, {"in": items}) == expected
 
 
-def test_choosing_goes_over_zeromq() -> None:
-    items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
-    chosen = (
-        lambda stream: stream.dedup(value, within=3),
-        lambda stream: stream.dedup(value),
-        lambda stream: stream.limit(7, 2, key=value),
-        lambda stream: stream.map(lambda item: (item[1], [item[2]] * 2)).drop_key().flatten(),
-    )
-    flows.check_over_zeromq(chosen, {"in": items})
-
-
 def test_equal_payloads_are_one_by_their_bytes() -> None:
     graph = flows.flow(lambda stream: stream.dedup(), "in")
     assert flows.outputs(graph, {"in": [1, 1.0, True, 1, "a", "a"]}) == [1, 1.0, True, "a"]
@@ -114,15 +103,6 @@ def test_flatten_drop_key_and_split() -> None:
         ("members", "a"), ("members", 1), ("values", 1),
         ("members", "b"), ("members", 2), ("values", 2),
     ]  # fmt: skip
-
-
-def test_graphs_built_twice_are_equal() -> None:
-    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
-        low, rest = stream.route(is_below_5)
-        return low.zip(rest).limit(3, key=value).dedup(within=4).inspect(value).drop_key().flatten()
-
-    assert flows.flow(steps, "in") == flows.flow(steps, "in")
-    assert flows.flow(lambda s: s.limit(3), "in") != flows.flow(lambda s: s.limit(4), "in")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,21 +211,3 @@ EARLY: dict[str, Any] = {
 def test_early_results_go_on_from_a_checkpoint(kind: str, tmp_path: Path) -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(90)], 1)
     check_goes_on(early_graph(EARLY_KINDS[kind], **EARLY[kind]).build(), {"in": items}, [9], tmp_path)
-
-
-def test_windows_go_over_zeromq() -> None:
-    items = flows.disordered([(number // 3, number, number % 5) for number in range(200)], 1)
-    every: list[tuple[Any, dict[str, Any]]] = [
-        (drift.windows.tumbling(7), {}),
-        (drift.windows.tumbling(7), {"fill": 0}),
-        (drift.windows.sliding(7, 3), {}),
-        (drift.windows.session(2), {}),
-        (drift.windows.count(4, 3, partial=True), {}),
-        (drift.windows.by_rule(ruled, partial=True), {}),  # type: ignore[arg-type]
-        *((EARLY_KINDS[kind], more) for kind, more in EARLY.items()),
-    ]
-
-    def collected(windows: Any, more: dict[str, Any], stream: drift.Stream[Any]) -> drift.Stream[Any]:
-        return stream.key_by(value).window(windows, **more).collect()
-
-    flows.check_over_zeromq([partial(collected, *each) for each in every], {"in": items})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -215,16 +214,6 @@ def test_a_key_of_none_has_no_pair_unless_nulls_are_equal(name: str) -> None:
     assert found[0] == without < found[1]
 
 
-def test_joins_go_over_zeromq() -> None:
-    left = flows.disordered([(number // 2, number, number % 7) for number in range(80)], 1)
-    right = flows.disordered([(number, number, number % 5) for number in range(40)], 2)
-    joined = [partial(lambda how, a, b: a.join(b, value, within=(4, 2), how=how), each) for each in HOWS]
-    joined.append(lambda a, b: a.map(dict_of).key_by("key").rolling(4, n=drift.agg.sum("n"), name="rolled"))
-    joined.append(lambda a, b: a.join(b, odd_or_none, how="full"))
-    joined.append(lambda a, b: a.join_as_of(b, value, direction="nearest", allow_exact=False))
-    flows.check_over_zeromq(joined, {"a": left, "b": right})
-
-
 def test_joins_one_after_the_other_see_each_others_unmatched() -> None:
     def steps(a: Any, b: Any, c: Any) -> Any:
         alone = a.join(b, value, within=(1, 1), how="anti")
@@ -429,18 +418,6 @@ def test_a_long_side_has_few_chunks() -> None:
     for number in range(20_000):
         side = appended(side, (number,))
     assert len(side) <= 20_000 / 1024 + 6
-
-
-# Graphs.
-
-
-def test_joined_graphs_built_twice_are_equal_and_others_are_not() -> None:
-    def graph(**settings: Any) -> drift.Graph:
-        return flows.flow(lambda a, b: a.join(b, value, **settings), "a", "b")
-
-    assert graph(within=(1, 2)) == graph(within=(1, 2))
-    assert graph(within=(1, 2)) != graph(within=(1, 3))
-    assert graph() != graph(how="left")
 
 
 @pytest.mark.parametrize("engine", ["reference", "local"])

@@ -312,16 +312,7 @@ def test_a_body_that_reaches_another_stream_or_the_graph_is_no_part_of_the_loop(
 
     first, again = graph(), graph()
     assert first == again and first.build() == again.build()
-
-
-def test_an_iteration_is_equal_to_one_written_again_and_is_shown() -> None:
-    def graph() -> drift.Graph:
-        written = drift.Graph("shown")
-        written.source("in").replay(3, 0, tens, added, aggregate=drift.agg.sum()).sink("state")
-        return written
-
-    assert graph() == graph()
-    assert "into the future" in str(graph())
+    assert "into the future" in str(first)
 
 
 def test_iterations_by_lambdas_are_told_apart_in_a_row_and_in_each_other() -> None:

@@ -693,21 +693,6 @@ def test_a_rule_that_returns_another_value_fails_its_step() -> None:
         drift.run(graph, {"in": [5]}).finish()
 
 
-def test_graphs_with_windows_are_equal_when_they_are_written_alike() -> None:
-    def written(size: int) -> drift.Graph:
-        return flows.flow(
-            lambda stream: (
-                stream.key_by(value)
-                .window(drift.windows.sliding(size, 2))
-                .aggregate(n=drift.agg.count(), top=drift.agg.top(3, position))
-            ),
-            "in",
-        )
-
-    assert written(4) == written(4)
-    assert written(4) != written(6)
-
-
 def test_windows_take_what_an_aggregate_takes() -> None:
     graph = drift.Graph("short")
     numbers = graph.source("numbers").window(drift.windows.count(2))

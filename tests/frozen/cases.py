@@ -74,7 +74,7 @@ def _rows(draw: Draw, of: str, count: int, keys: int, ordered: bool) -> list[Any
     return [_OTHER_VALUES[of](row) for row in rows] if of in _OTHER_VALUES else rows
 
 
-def _made(name: str, entry: Entry, form: Form, times: str, count: int, keys: int) -> tuple[drift.Dataflow, Sources]:
+def written(name: str, entry: Entry, form: Form, times: str, count: int, keys: int) -> tuple[drift.Dataflow, Sources]:
     draw = Draw(name)
     graph = drift.Graph("frozen")
     names = ["left", "right"][: abs(entry.sources)]
@@ -122,7 +122,7 @@ def _of_catalogue() -> Iterator[Case]:
 def _case(sentence: str, entry: Entry, form: Form, times: str, count: int, keys: int) -> Case:
     name = f"{sentence}: {count} {_WORDS[form]}, {times}"
     tables = dict.fromkeys(("left", "right")[: abs(entry.sources)], TRIPS) if form == "columns" else {}
-    return Case(name, lambda: _made(name, entry, form, times, count, keys), tables, count >= 900)
+    return Case(name, lambda: written(name, entry, form, times, count, keys), tables, count >= 900)
 
 
 # Rows in batches of columns: what one has for the next, and values that columns leave to objects.
@@ -193,7 +193,7 @@ def _batches(sentence: str, steps: Callable[[Any], Any], of: str) -> Case:
     times = draw.of(list(_TIMES))
     name = f"in batches, {sentence}: 200 rows in columns, {times}"
     entry = Entry(lambda rows, other: steps(rows), of=of)
-    return Case(name, lambda: _made(name, entry, "columns", times, 200, 5), {"left": TRIPS}, True, draw.of([20, 60]))
+    return Case(name, lambda: written(name, entry, "columns", times, 200, 5), {"left": TRIPS}, True, draw.of([20, 60]))
 
 
 # Sources: late rows, rows from the future, rows that cannot be, equal rows, other types.
