@@ -19,11 +19,13 @@ class Stop(BaseException):
     """Of a user's own."""
 
 
-KINDS = [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, SystemExit, Stop]
+KINDS = [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, SystemExit, StopIteration, Stop]
 WAYS: dict[str, Callable[[drift.Stream, Any], drift.Stream]] = {
     "map": lambda numbers, bad: numbers.map(bad),
+    "filter": lambda numbers, bad: numbers.filter(lambda n: bad(n) >= 0),
     "flat_map": lambda numbers, bad: numbers.flat_map(lambda n: [bad(n)]),
     "key": lambda numbers, bad: numbers.group(key=bad, window=1),
+    "key of a count": lambda numbers, bad: numbers.count(bad),
     "scan": lambda numbers, bad: numbers.scan(key=lambda n: 0, initial=0, step=lambda state, n: (state, bad(n))),
 }
 

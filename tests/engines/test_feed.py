@@ -12,9 +12,6 @@ import pytest
 from waiting import HANG_S
 
 import drift
-from drift.machines.nodes.intake import Intake
-from drift_graph.meta import pack_time
-from drift_graph.times import SourceMachine
 
 
 def running_total() -> drift.Graph:
@@ -67,67 +64,6 @@ def test_a_live_source_is_never_gathered_for() -> None:
     graph.source("numbers", time=by_number).scan(key=lambda n: 0, initial=0, step=step).sink("out")
     items = list(drift.run(graph, {"numbers": drift.sources.live(backwards())}))
     assert [item.time for item in items] == list(range(1, 51))
-
-
-def test_an_idle_source_goes_past_one_that_has_ended() -> None:
-    released = threading.Event()
-
-    def silent() -> Iterator[Any]:
-        assert released.wait(HANG_S), "the last item of the other source was held back"
-        yield from ()
-
-    graph = drift.Graph("two")
-    idle = drift.EventTime(time=int, idle_after_ms=0)
-    first, second = graph.source("first", time=idle), graph.source("second", time=idle)
-    first.merge(second).sink("out")
-    sources = {"first": drift.sources.live(iter([1, 2, 3])), "second": drift.sources.live(silent())}
-    items = []
-    for item in drift.run(graph, sources):
-        items.append(item.payload)
-        if item.payload == 3:
-            released.set()
-    assert items == [1, 2, 3]
-
-
-def intake_of(**idle_after_ms: int | None) -> Intake:
-    """Sources by their idle policies, of numbers that are their times."""
-    graph = drift.Graph("several")
-    policies = {name: drift.EventTime(int, idle_after_ms=after) for name, after in idle_after_ms.items()}
-    first, *others = [graph.source(name, time=policy) for name, policy in policies.items()]
-    first.merge(*others).sink("out")
-    machines = [SourceMachine.of(each, rank, live=True) for rank, each in enumerate(graph.build().sources)]
-    return Intake(machines, batch_items=1, in_flight_max=1)
-
-
-def test_an_idle_source_heartbeats_no_more_than_the_slowest_of_the_others() -> None:
-    intake = intake_of(idle=None, slow=None, fast=None)
-    for rank, heartbeat in enumerate((9, 5, 7)):
-        intake.beat(rank, pack_time(heartbeat))
-    assert intake.bound_by_others(0) == pack_time(5)
-    assert intake.bound_by_others(1) == pack_time(7)
-
-
-def test_sources_that_are_idle_at_once_do_not_wait_for_each_other_nor_for_one_that_has_ended() -> None:
-    intake = intake_of(quiet=50, silent=50, ended=None, active=None)
-    for rank, time in enumerate((1, 2, 3, 70)):
-        intake.give(rank, [time], 0, 0.0)
-    intake.give(2, None, 0, 0.0)
-    for rank in (0, 1, 0, 1):
-        intake.give(rank, [], 0, 1.0)
-    assert [machine.heartbeat for machine in intake.machines[:2]] == [pack_time(70)] * 2
-    intake.give(3, [90], 0, 2.0)
-    intake.give(1, [80], 0, 2.0)
-    intake.give(0, [], 0, 2.0)
-    assert intake.machines[0].heartbeat == pack_time(80), "one that gives items again holds the others back"
-
-
-def test_what_was_read_is_released_where_all_sources_are_idle() -> None:
-    intake = intake_of(first=50, second=50, third=50)
-    for rank, time in enumerate((1, 90, 2)):
-        intake.give(rank, [time], 0, 0.0)
-    for rank in (0, 1, 2, 0, 1, 2):
-        intake.give(rank, [], 0, 1.0)
-    assert {machine.heartbeat for machine in intake.machines} == {pack_time(91)}
 
 
 def test_too_little_credit_for_the_lateness_is_an_error_that_says_so() -> None:

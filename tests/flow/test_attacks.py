@@ -14,12 +14,6 @@ from waiting import HANG_S
 import drift
 
 ENGINES = ["reference", "local", "zeromq"]
-IN_PROCESS = ENGINES[:2]
-TABLE = [("a", 1), ("b", 2), ("d", 4)]
-
-
-def look(wanted: str) -> int:
-    return next(number for name, number in TABLE if name == wanted)  # StopIteration for another
 
 
 def outcome(graph: drift.Graph, payloads: Any, engine: str) -> tuple[list[Any], type[Exception] | None]:
@@ -29,54 +23,6 @@ def outcome(graph: drift.Graph, payloads: Any, engine: str) -> tuple[list[Any], 
     except drift.DriftError as error:
         return items, type(error)
     return items, None
-
-
-def look_and_leave(wanted: str) -> int:
-    try:
-        return look(wanted)
-    except StopIteration:
-        sys.exit(7)
-
-
-on_every_step = pytest.mark.parametrize(
-    "add",
-    [
-        lambda stream, look: stream.map(look),
-        lambda stream, look: stream.filter(look),
-        lambda stream, look: stream.flat_map(lambda name: [look(name)]),
-        lambda stream, look: stream.group(look, 1),
-        lambda stream, look: stream.count(look),
-        lambda stream, look: stream.scan(lambda name: 0, 0, lambda state, name: (state, look(name))),
-    ],
-    ids=["map", "filter", "flat_map", "group", "count", "scan"],
-)
-
-
-@pytest.mark.parametrize("engine", IN_PROCESS)
-@pytest.mark.parametrize("look", [look, look_and_leave], ids=["StopIteration", "SystemExit"])
-@on_every_step
-def test_a_function_that_raises_what_ends_others_loses_nothing(
-    add: Callable[[Any, Any], Any], look: Callable[[str], int], engine: str
-) -> None:
-    graph = drift.Graph("g")
-    add(graph.source("s"), look).sink("o")
-    items, error = outcome(graph, list("abcdabab"), engine)
-    assert (len(items), error) == (2, drift.StepError)
-
-
-@pytest.mark.parametrize("look", [look, look_and_leave], ids=["StopIteration", "SystemExit"])
-def test_nor_does_it_end_a_process_of_the_run(look: Callable[[str], int]) -> None:
-    graph = drift.Graph("g")
-    graph.source("s").group(look, 1).sink("o")
-    items, error = outcome(graph, list("abcdabab"), "zeromq")
-    assert (len(items), error) == (2, drift.StepError)
-
-
-@pytest.mark.parametrize("engine", IN_PROCESS)
-def test_a_time_function_that_raises_stop_iteration_is_an_error(engine: str) -> None:
-    graph = drift.Graph("g")
-    graph.source("s", time=drift.EventTime(time=look)).sink("o")
-    assert outcome(graph, list("abcdabab"), engine)[1] is drift.StepError
 
 
 class Unspeakable(Exception):

@@ -92,39 +92,6 @@ def test_an_encoding_that_there_is_not_is_refused_at_once() -> None:
             make("x", encoding="hex")
 
 
-def test_a_gzip_file_that_was_cut_off_gives_its_complete_lines_first(tmp_path: Path) -> None:
-    lines = [f"line {number} {number * 7919 % 1000}" for number in range(20_000)]
-    whole = gzip.compress("".join(f"{line}\n" for line in lines).encode())
-    for name in ("cut.gz", "cut"):  # known by its name, known by its first bytes
-        path = tmp_path / name
-        path.write_bytes(whole[: len(whole) // 2])
-        payloads, fault = fault_of(sources.text(path))
-        assert payloads == lines[: len(payloads)]
-        assert 5_000 < len(payloads) < 20_000
-        assert fault.startswith(f"{path}, line {len(payloads) + 1}: the gzip data end early")
-
-
-def test_a_gzip_file_without_its_last_bytes_is_not_taken_for_complete(tmp_path: Path) -> None:
-    path = tmp_path / "cut.gz"
-    for missing in range(1, 9):  # its check sum and length
-        path.write_bytes(gzip.compress(b"one\ntwo\n")[:-missing])
-        payloads, fault = fault_of(sources.text(path))
-        assert payloads == ["one", "two"]
-        assert "line 3: the gzip data end early" in fault
-
-
-def test_a_broken_gzip_file_and_one_that_is_none_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "broken.gz"
-    data = bytearray(gzip.compress(b"one\ntwo\n"))
-    data[-6] ^= 1  # the check sum
-    path.write_bytes(data)
-    payloads, fault = fault_of(sources.text(path))
-    assert payloads == ["one", "two"]
-    assert f"{path}, line 3: the gzip data are broken (CRC check failed" in fault
-    path.write_bytes(b"one\n")
-    assert "line 1: the gzip data are broken (Not a gzipped file" in fault_of(sources.text(path))[1]
-
-
 def test_a_source_of_a_file_can_be_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("a\nb\n")

@@ -218,13 +218,6 @@ def test_a_broken_machine_is_reported_with_all_there_is_to_know(narrow_windows: 
     assert "drift simulate --case" in text
 
 
-def test_a_case_file_outlives_the_mending(narrow_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(drift.testing.NotDeterministic) as caught:
-        _broken_law()()
-    monkeypatch.undo()
-    assert drift.testing.run_case(caught.value.path).failure is None
-
-
 def test_a_case_whose_graph_has_no_name_needs_it_passed(narrow_windows: None) -> None:
     local = drift.Graph("local")
     local.source("in", time=drift.EventTime(time_of, lateness=5)).group(parity, 3).sink("out")
