@@ -133,7 +133,6 @@ _LONG = (
     "tests/project/test_benchmarks.py",
     "tests/project/test_scale.py",
     "tests/engines/test_callers.py",
-    "tests/engines/test_recovery_acceptance.py",
     "tests/engines/test_nothing_left.py",
     "README.md",
     "tests/records/",

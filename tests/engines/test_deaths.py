@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import CheckpointReply, Committed, MinimalTime
-from drift.machines.nodes.snapshots import InMemory, SnapshotName
+from drift.machines.nodes.snapshots import InMemory, LoadedLayer, SnapshotName
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER
@@ -101,11 +102,14 @@ class Killing(Simulation):
         return super().step()
 
 
-def killed(kills: dict[str, tuple[int, ...]], workers: int = 3, **chosen: int) -> Result:
-    """A run of the sums in order, whose processes die before the turns of these numbers."""
+def killed(kills: dict[str, tuple[int, ...]], build: Callable[[], Dataflow] = summed) -> Result:
+    """A run of the sums in order, whose processes die before the turns of these numbers; no source is read again."""
     kind = type("Killing", (Killing,), {"kills": dict(kills)})
-    schedule = replace(Schedule(workers=workers, batch_items=8, **chosen), deaths=True)
-    return check(Case(summed(), {"numbers": list(range(60))}, schedule), simulation=kind)
+    schedule = Schedule(workers=3, batch_items=8, deaths=True)
+    result = check(Case(build(), {"numbers": list(range(60))}, schedule), simulation=kind)
+    handed = [meta for each in result.simulation.handed for meta in each.arrived.metas]
+    assert len(handed) == len(set(handed))
+    return result
 
 
 TURNS = len(killed({}).simulation.log)
@@ -141,6 +145,29 @@ def test_who_dies_restarts_from_a_checkpoint_and_what_is_stored_stays_bounded() 
     assert recovery is not None and log is not None
     assert BEGINNING < recovery.rewound_to < log.since
     assert len(log.links) <= 4
+
+
+def many_keys() -> Dataflow:
+    graph = drift.Graph("many keys")
+    graph.source("numbers").scan(lambda number: number, 0, lambda count, number: (count + 1, count)).sink("out")
+    return graph.build()
+
+
+@pytest.mark.parametrize("role", [0, -2])
+def test_who_restarts_asks_only_for_keys_that_come_again_and_where_the_acker_dies_nobody_asks(
+    role: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    find = LoadedLayer.find
+    monkeypatch.setattr(
+        LoadedLayer, "find", lambda layer, step, keys: asked.append(len(keys)) or find(layer, step, keys)
+    )
+    turns = len(killed({}, many_keys).simulation.log)
+    del asked[:]
+    result = killed({str(turns * 3 // 4): (role,)}, many_keys)
+    assert result.failure is None and len(result.simulation.died) == 1
+    assert result.simulation.rewind_log.since > BEGINNING
+    assert (0 < sum(asked) < 60) if role == 0 else not asked
 
 
 def test_a_snapshot_goes_to_the_caller_again_until_its_checkpoint_is_committed() -> None:

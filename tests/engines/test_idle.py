@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import drift
@@ -75,6 +75,14 @@ def test_all_is_released_while_all_sources_are_idle_and_none_has_ended(
     assert result.failure is None, result.failure
 
 
+#: The first two are idle by turns, and the second gives items again; the last two end.
+GIVES_AGAIN: list[Any] = [
+    *((0, [(1, 0)], 0), (1, [(2, 0)], 0), (2, [(90, 0)], 0), (3, None, 0), (4, None, 0)),
+    *((1, [], 30), (1, [(80, 0)], 0), (0, [], 30)),
+]
+
+
+@example([3, 3, None, None, None], GIVES_AGAIN)
 @given(lengths, st.lists(st.tuples(st.integers(0, 4), st.none() | items, st.sampled_from([0, 2, 30]))))
 def test_idle_sources_hold_nothing_back_and_do_not_pass_those_that_are_not(
     idle_after_ms: list[int | None], reads: list[tuple[int, list[tuple[int, int]] | None, int]]

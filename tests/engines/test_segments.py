@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import warnings
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import segmented
 from gated import Gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,12 +29,15 @@ from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import ChainCheckpoints
 from drift.segments.log import BorderLog, Passed
+from drift.state.run_checkpoints import known
+from drift.state.settings import store_of
 from drift.testing.check import check
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds, counts
 from drift.testing.values import Flags, Noted
 from drift_graph.errors import GraphError
 from drift_graph.graph import Dataflow
+from drift_graph.meta import time_of
 from drift_graph.operators import Sink, Source
 from drift_graph.segments import segments_of
 
@@ -248,3 +256,49 @@ def test_a_release_that_comes_in_pieces_is_passed_on_whole(tmp_path: Path) -> No
     graph.source("numbers").map(lambda n: n + 1, name="next", durable=True).sink("out")
     run = drift.run(graph, {"numbers": range(9000)}, engine="zeromq", state=str(tmp_path / "state"))
     assert [item.payload for item in run] == list(range(1, 9001))
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_everything_dies_and_each_segment_resumes_from_a_checkpoint_of_its_own(tmp_path: Path, engine: str) -> None:
+    expected = segmented.run(tmp_path / "unbroken", "local")
+    digest = expected.finish().digest
+    died = tmp_path / "died"
+    died.mkdir()
+    command = [sys.executable, segmented.__file__, str(died), engine]
+    assert subprocess.run(command, cwd=Path(__file__).parents[1]).returncode == -signal.SIGKILL
+    before, behind = known(died / "state" / "segments" / "1"), known(died / "state")
+    while behind[-1].at > before[len(before) // 2].at:  # its last ones were lost
+        store = store_of(died / "state")
+        store.open()
+        store.drop(behind.pop().number)
+        store.close()
+    assert before[0].at <= behind[-1].at < before[-1].at, "upstream's is newer, and it has one that is not"
+    for log in ("whole", "gone", "broken") if engine == "local" else ("whole",):
+        folder = tmp_path / log
+        shutil.copytree(died, folder)
+        (folder / "read").unlink()
+        (folder / "called").unlink()
+        files = sorted((folder / "state" / "inputs" / "segment+1").iterdir())
+        if log == "gone":
+            shutil.rmtree(files[0].parent)
+        elif log == "broken":
+            data = bytearray(files[-1].read_bytes())
+            data[len(data) // 3] ^= 1
+            files[-1].write_bytes(data)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", UserWarning)
+            run = segmented.run(folder, engine, batch_items=70)
+        said = [str(each.message) for each in warned if each.category is UserWarning]  # others' garbage may warn, too
+        assert run.resumed_from is not None and run.resumed_from.at == behind[-1].at
+        assert run.finish().digest == digest
+        assert (folder / "out.jsonl").read_bytes() == (tmp_path / "unbroken" / "out.jsonl").read_bytes()
+        calls = segmented.noted(folder, "called")
+        begin, newest = min(calls), time_of(before[-1].at)
+        assert sorted(calls) == list(range(begin, segmented.ITEMS)), log
+        if log == "whole":
+            assert begin == newest and not said, "nothing before it is computed again"
+        else:
+            older = [time_of(checkpoint.at) for checkpoint in before if checkpoint.at <= behind[-1].at][-1]
+            assert any("log of durable step 'dear'" in each for each in said)
+            assert begin == older if log == "gone" else older <= begin < newest
+        assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the checkpoint is in"
