@@ -139,12 +139,6 @@ def test_tcp_with_keys_gives_the_same_digest() -> None:
 
 
 @pytest.mark.smoke
-def test_items_come_out_as_from_the_local_engine() -> None:
-    local = list(drift.run(wordcount(), {"lines": WORDS}))
-    assert list(drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2)) == local
-
-
-@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["worker 0", "worker 1"])
 def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stands(name: str) -> None:
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2)
