@@ -322,14 +322,6 @@ def test_what_is_no_address_is_refused(web: Any) -> None:
         drift.run(words(), {"lines": []}, web=web)
 
 
-def test_a_port_that_is_taken_is_said_at_once() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(drift.SettingsError, match="choose another port"):
-            drift.run(words(), {"lines": []}, web=taken.getsockname()[1])
-
-
 def test_the_page_in_a_browser() -> None:
     with browser() as window, Seen(enough=3000) as seen:
         for width in (2560, 1400, 400):

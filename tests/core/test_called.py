@@ -313,7 +313,8 @@ def test_a_name_that_a_part_of_drift_has_is_told(name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, here", [("windows.hop", "sliding"), ("sources.read_csv", "csv"), ("sinks.print", "stdout")]
+    "name, here",
+    [("agg.lag", "shift"), ("windows.hop", "sliding"), ("sources.read_csv", "csv"), ("sinks.print", "stdout")],
 )
 def test_a_name_that_others_have_is_told(name: str, here: str) -> None:
     module, name = name.split(".")

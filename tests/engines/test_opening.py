@@ -73,7 +73,7 @@ def graph() -> drift.Graph:
 
 def test_where_the_page_cannot_be_served_sources_and_state_are_closed(tmp_path: Path, taken: int) -> None:
     numbers = Numbers()
-    with pytest.raises(drift.SettingsError, match=str(taken)):
+    with pytest.raises(drift.SettingsError, match=f"{taken}.*choose another port"):
         drift.run(graph(), {"n": numbers}, state=tmp_path, web=taken)
     assert (numbers.opened, numbers.closed) == (1, 1)
     assert drift.run(graph(), {"n": numbers}, state=tmp_path).finish().items_out == 3  # nobody else has the state

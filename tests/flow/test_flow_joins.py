@@ -18,11 +18,7 @@ import drift
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.joins import HOWS, AsOfJoin, ExistsJoin, PairJoin
 from drift.flow.sides import appended, cut
-from drift.machines.pending import split
-from drift_graph.item import Columns
 from drift_graph.later import Later
-from drift_graph.meta import global_time, later_meta, pack_time
-from drift_graph.metas import Metas
 
 Items = list[flows.Timed]
 
@@ -469,15 +465,3 @@ def test_what_means_nothing_is_refused(steps: Any, words: str) -> None:
     graph = drift.Graph("refused")
     with pytest.raises(drift.GraphError, match=words):
         steps(graph.source("a"), graph.source("b"))
-
-
-def test_a_later_item_that_is_due_and_an_ordinary_one_above_the_heartbeat_are_processed_together() -> None:
-    due = later_meta(global_time(5, 0, 0, 0), b"\x00\x00", 6, 2)
-    above = global_time(9, 0, 0, 0)
-    assert due is not None
-    both = Columns(Metas([due, above]), ["due", "above"], None)
-    assert split(both, pack_time(7), pack_time(5)) == (both, None)
-    assert split(both, pack_time(6), pack_time(5)) == (
-        Columns(Metas([above]), ["above"], None),
-        Columns(Metas([due]), ["due"], None),
-    )

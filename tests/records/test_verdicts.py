@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_divergence import found_out
 
 import drift
-from drift.auditing.divergence import compared
-from drift.auditing.replay import changes_since, replayed
-from drift.auditing.verdict import Finding, investigate
-from drift.engines.recorded import classes_for
+from drift.auditing.replay import changes_since
 from drift.load import load_module
 from drift.records.reader import Record
 
@@ -158,14 +156,6 @@ def record(folder: Path) -> Record:
     drift.run(graph, {"numbers": range(6)}, record=folder / "record").finish()
     assert drift.audit(folder / "record", loaded(folder, TEXTS)).ok
     return Record(folder / "record")
-
-
-def found_out(record: Record, graph: drift.Graph) -> Finding:
-    dataflow = graph.build()
-    record = record.with_classes(classes_for(record, dataflow))
-    comparison = compared(record, replayed(record, dataflow))
-    assert comparison.divergence is not None
-    return investigate(record, dataflow, comparison.divergence)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -277,11 +277,6 @@ def test_expressions_go_on_behind_the_rows_of_windows_with_their_places(settings
     ]
 
 
-def test_an_aggregate_that_has_another_name_elsewhere_is_named() -> None:
-    with pytest.raises(AttributeError, match="no 'lag'; it is called shift here"):
-        drift.agg.lag  # type: ignore[attr-defined]  # noqa: B018
-
-
 IN_COLUMNS = [*list(AGGREGATES)[:7], "twice", "thirds", "most"]
 names_in_columns = st.lists(st.sampled_from(IN_COLUMNS), min_size=1, max_size=4, unique=True)
 
