@@ -3,9 +3,10 @@
 Invariant: what comes is what was written to the file, once and in order, whether a piece is renamed, packed, or copied
 and the file cut, while it is read or while nobody reads. A piece that is not there any more is an error.
 
-Why: a piece is known by what was read of it, whatever its name is now, and by the piece before it. Its end is its end
-once something was written behind it. A rotation that is seen in the middle is looked at again before it is an error, or
-before a piece is read that the file itself begins with.
+Why: a piece is known by what was read of it, whatever its name is now, and by the piece before it; of several that
+begin so by its identity, and where that is not there, none is guessed. Its end is its end once something was written
+behind it. A rotation that is seen in the middle is looked at again before it is an error, or before a piece is read
+that the file itself begins with.
 """
 
 from __future__ import annotations
@@ -197,10 +198,19 @@ class RotatedReader(FollowedReader):
         following = self._following(pieces, at)
         if not self._at_end and within and within["offset"]:
             likely = pieces[following : following + 1]
-            for each in [*likely, *pieces[::-1]]:
+            renamed = [each for each in self._others(pieces) if each.identity == self._identity]
+            is_known = at is not None and at >= 0 and pieces[at].identity == self._ended
+            for each in [*likely, *renamed] if is_known else [*renamed, *likely]:
                 if self._begin(pieces, each, within):
                     return self._has_begun(pieces, listing)
-            copy = self._index_of(self._others(pieces), self._head, whole=False)
+            begin_so = [each for each in pieces if self._begins_so(each, within)]
+            if len(begin_so) > 1:
+                names = ", ".join(each.name for each in begin_so)
+                return self._is_unclear(listing, f"each of {names} begins with what was read of one that is not known")
+            for each in begin_so:
+                if self._begin(pieces, each, within):
+                    return self._has_begun(pieces, listing)
+            copy = self._index_of(self._others(pieces), self._head, whole=False, first=likely)
             if copy is None:
                 return self._is_unclear(listing, "the piece of it that was read is not there any more")
             at, following = copy, self._following(pieces, copy)  # more was read than was copied
@@ -251,12 +261,17 @@ class RotatedReader(FollowedReader):
             pass  # they have other names by now
         return False
 
-    def _index_of(self, pieces: Sequence[_Piece], position: Any, *, whole: bool = True) -> int | None:
-        """The newest piece that has what is before a position, and if `whole` no more than that: first that which was
-        known by it, if it is there.
+    def _index_of(
+        self, pieces: Sequence[_Piece], position: Any, *, whole: bool = True, first: Sequence[_Piece] = ()
+    ) -> int | None:
+        """The newest piece that has what is before a position, and if `whole` no more than that: but before all others
+        that which was known by it, or one of those that are named, if it is there.
         """
-        newest_first = sorted(range(len(pieces)), key=lambda at: (not whole or pieces[at].identity != self._ended, -at))
-        for at in newest_first:
+
+        def is_first(piece: _Piece) -> bool:
+            return piece in first or (whole and piece.identity == self._ended)
+
+        for at in sorted(range(len(pieces)), key=lambda at: (not is_first(pieces[at]), -at)):
             reader = self._sought(pieces[at], position) if position else None
             if reader is None:
                 continue
@@ -285,6 +300,13 @@ class RotatedReader(FollowedReader):
             reader.close()
         return None
 
+    def _begins_so(self, piece: _Piece, position: Any) -> bool:
+        """Whether a piece has what is before a position."""
+        reader = self._sought(piece, position)
+        if reader is not None:
+            reader.close()
+        return reader is not None
+
     def _begin(self, pieces: Sequence[_Piece], piece: _Piece, position: Any) -> bool:
         """Open a piece at a position, if it has what is before that."""
         grows = not any(each.size for each in pieces[pieces.index(piece) + 1 :])
@@ -305,8 +327,8 @@ class RotatedReader(FollowedReader):
         """
         if self._unclear == listing:
             raise InputError(
-                f"{self._files.path_of(self._name)} was rotated, and {why}, so what was written is not all there; keep "
-                f"more pieces, bring back those that were removed, or start anew with another state"
+                f"{self._files.path_of(self._name)} was rotated, and {why}, so what follows what was read is not "
+                f"known; keep more pieces, bring back those that were removed, or start anew with another state"
             )
         return self._looks_again(listing)
 
@@ -351,6 +373,7 @@ class RotatedReader(FollowedReader):
             head=self._head,
             end=self._end,
             ended=self._ended,
+            identity=self._identity,
             older=self._older,
         )
 
@@ -360,4 +383,5 @@ class RotatedReader(FollowedReader):
         self._position_in_file, _ = position_fields(position, "files", str(self._folder), "within", "file")
         self._head, self._end, self._ended = position.get("head"), position.get("end"), position.get("ended", "")
         self._older, self._at_start = position.get("older", self._older), []
+        self._identity = position.get("identity")
         self._at_end = self._position_in_file is None and self._end is not None

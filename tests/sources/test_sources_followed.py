@@ -486,6 +486,79 @@ def test_of_pieces_in_which_the_same_is_the_one_that_was_read_is_known(tmp_path:
         assert found == ["begin", "begin", "more"]
 
 
+@pytest.mark.parametrize("number", [False, True])
+def test_of_pieces_that_begin_equally_the_one_that_was_read_is_known_though_those_before_it_are_gone(
+    tmp_path: Path, number: bool
+) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    first, second = ("app.log.2", "app.log.1") if number else ("app-20260101.log", "app-20260102.log")
+    append(path, "1\n")
+    with opened(source) as reader:
+        assert read_all(reader) == ["1"]
+        path.rename(tmp_path / ("app.log.1" if number else first))
+        append(path, "begin\n")
+        assert read_all(reader) == ["begin"]
+        position = reader.position()
+    (tmp_path / ("app.log.1" if number else first)).unlink()
+    append(path, "2\n")
+    path.rename(tmp_path / second)
+    append(path, "begin\n3\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == ["2", "begin", "3"]
+
+
+def test_pieces_of_which_nothing_says_which_one_was_read_end_the_input(tmp_path: Path) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+
+    def rotate(day: int) -> None:
+        (tmp_path / f"app-2026010{day}.log").write_bytes(path.read_bytes())
+        path.write_bytes(b"")
+
+    append(path, "1\n")
+    with opened(source) as reader:
+        assert read_all(reader) == ["1"]
+        rotate(1)
+        append(path, "begin\n")
+        assert read_all(reader) == ["begin"]
+        position = reader.position()
+    append(path, "2\n")
+    rotate(2)
+    append(path, "begin\n3\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == ["2", "begin", "3"], "it is the one behind the first"
+    (tmp_path / "app-20260101.log").unlink()
+    with opened(source, position) as reader:
+        assert reader.read(9) == [] and woken(reader)
+        with pytest.raises(drift.InputError, match=r"each of app-20260102.log, app.log begins with what was read of"):
+            reader.read(9)
+
+
+def test_of_copies_that_begin_equally_the_one_without_what_was_read_last_is_that_behind_the_last_piece(
+    tmp_path: Path,
+) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+
+    def rotate(day: int, copied: int | None = None) -> None:
+        (tmp_path / f"app-2026010{day}.log").write_bytes(path.read_bytes()[:copied])
+        path.write_bytes(b"")
+
+    append(path, "1\n")
+    with opened(source) as reader:
+        assert read_all(reader) == ["1"]
+        rotate(1)
+        append(path, "begin\n")
+        assert read_all(reader) == ["begin"]
+        append(path, "2\n3\n")
+        assert read_all(reader) == ["2", "3"]
+        position = reader.position()
+    rotate(2, len("begin\n2\n"))
+    append(path, "begin\n4\n")
+    rotate(3)
+    append(path, "5\n")
+    with opened(source, position) as reader:
+        assert read_all(reader) == ["begin", "4", "5"]
+
+
 def test_what_is_written_to_a_renamed_file_comes_before_what_is_written_to_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     append(path, "one\n")
