@@ -101,7 +101,8 @@ class Barrier:
         passes_failures: failed calls are released as items without a sink, and end nothing.
 
     Attributes:
-        encoded: the items that were released last, as the bytes that went into the digest.
+        encoded: the items that were released last, as the bytes that went into the digest; none if nobody keeps them.
+        keeps_encoded: whether they are kept.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Barrier:
     ) -> None:
         self.digest = Digest(algorithm, new_parts=new_parts)
         self.encoded: Sequence[Encoded] = ()
+        self.keeps_encoded = True
         self.position = 0
         self.tombstones = 0
         self._steps = steps
@@ -204,11 +206,11 @@ class Barrier:
                 error = step_error(payloads[first], metas[first])
                 metas, payloads = metas[:first], payloads[:first]
         try:
-            self.encoded = self.digest.add(metas, payloads)
+            self.encoded = self.digest.add(metas, payloads, keeps=self.keeps_encoded)
         except NoCanonicalForm:
             first, error = self._first_without_form(metas, payloads, sinks)
             metas, payloads = metas[:first], payloads[:first]
-            self.encoded = self.digest.add(metas, payloads)
+            self.encoded = self.digest.add(metas, payloads, keeps=self.keeps_encoded)
         if not isinstance(sinks, str):
             sinks = sinks[: len(metas)]
         released = Released(self.position, metas, payloads, sinks, error)

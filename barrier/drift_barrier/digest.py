@@ -91,8 +91,8 @@ class Encoded(NamedTuple):
     plain: bool
 
 
-def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -> list[Encoded]:
-    """Items encoded block by block.
+def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -> Iterator[Encoded]:
+    """Items encoded block by block; of rows each block as it is taken, since all together outgrow a processor's cache.
 
     Args:
         room: how many items the first block has room for.
@@ -100,13 +100,11 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
     Raises:
         NoCanonicalForm: a payload has none.
     """
-    parts: list[Encoded] = []
     start = 0
     for payload_bytes, is_plain, _ in joined_by_block(payloads, room, BLOCK_ITEMS):
         end = min(start + room, len(metas))
-        parts.append(Encoded(end - start, metas.encoded(start, end), payload_bytes, is_plain))
+        yield Encoded(end - start, metas.encoded(start, end), payload_bytes, is_plain)
         start, room = end, BLOCK_ITEMS
-    return parts
 
 
 class Extent(NamedTuple):
@@ -200,16 +198,31 @@ class Digest:
         self._new_parts = new_parts
         self._open = OpenBlock(new_parts)
 
-    def add(self, metas: Metas, payloads: list[Any]) -> list[Encoded]:
-        """Add the next items of the output; returns their bytes, at most one part for each block.
+    def add(self, metas: Metas, payloads: list[Any], *, keeps: bool = False) -> list[Encoded]:
+        """Add the next items of the output.
+
+        Args:
+            keeps: whether to return their bytes, at most one part for each block; else there are none.
 
         Raises:
             NoCanonicalForm: a payload has none; then none of the items is added.
         """
-        parts = encoded_by_block(metas, payloads, BLOCK_ITEMS - self._open.count)
-        for part in parts:
+        kept: list[Encoded] = []
+        hashes: list[bytes] = []  # of whole blocks
+        ends: list[Encoded] = []  # what is in front of them, in the open block, and behind them
+        for part in encoded_by_block(metas, payloads, BLOCK_ITEMS - self._open.count):
+            if keeps:
+                kept.append(part)
+            if part.items == BLOCK_ITEMS:
+                hashes.append(hash_of_parts(self.algorithm, part.items, (part.metas,), (part.payloads,)))
+            else:
+                ends.append(part)
+        for part in ends[:1]:
             self.add_encoded(part)
-        return parts
+        self.blocks += hashes
+        for part in ends[1:]:
+            self.add_encoded(part)
+        return kept
 
     def add_encoded(self, part: Encoded) -> None:
         """Add the next items, which must fit into the open block."""

@@ -64,6 +64,7 @@ class LocalEngine:
         self._heartbeat = BEGINNING  # the least of them
         steps, passes = lambda sink: feeding_step(dataflow, sink), has_borders(dataflow)
         self._barrier = Barrier(settings.digest, steps, passes_failures=passes, new_parts=Spilled)
+        self._barrier.keeps_encoded = False
 
     def _hired(self, below: Callable[[str], Lookup] | None = None, *, tracks: bool = False) -> Worker:
         """A worker, with states that may overflow if there is a limit.
@@ -220,7 +221,10 @@ class LocalEngine:
         return self._barrier.digest.blocks
 
     def encoded(self) -> Sequence[Encoded]:
-        """The bytes of the last batch's items, for a record: so they are encoded only once."""
+        """The bytes of the last batch's items, for a record: so they are encoded only once. None before the first call,
+        from which on they are kept.
+        """
+        self._barrier.keeps_encoded = True
         return self._barrier.encoded
 
     def observed(self) -> Observed:

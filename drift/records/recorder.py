@@ -221,7 +221,7 @@ class Recorder:
         """
         error: PayloadError | None = None
         if not encoded:
-            encoded = encoded_by_block(batch.metas, batch.payloads, BLOCK_ITEMS - self._open_items)
+            encoded = list(encoded_by_block(batch.metas, batch.payloads, BLOCK_ITEMS - self._open_items))
         start = 0
         self._flush_heartbeats()
         for block in encoded:
@@ -231,7 +231,7 @@ class Recorder:
                     index, error = bad
                     batch = batch.before(batch.position + start + index)
                     rest = batch.metas[start:], batch.payloads[start:]
-                    (block,) = encoded_by_block(*rest) or (Encoded(0, b"", b"", True),)
+                    (block,) = [*encoded_by_block(*rest)] or (Encoded(0, b"", b"", True),)
             if block.items:
                 self._send_output(batch, start, block)
                 start += block.items

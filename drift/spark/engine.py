@@ -143,7 +143,7 @@ class SparkEngine:
                 metas, payloads, _ = unpacked_output(encoded, columns)
                 for part in encoded:
                     self._digest.add_encoded(part)
-                self._encoded = encoded if columns is None else self._digest.add(metas, payloads)
+                self._encoded = encoded if columns is None else self._digest.add(metas, payloads, keeps=True)
                 self.progress.items_out = row.position + row.items
                 self._last = metas[-1]
                 self.progress.released_below = global_time_of(self._last)  # the output is in the order of metas

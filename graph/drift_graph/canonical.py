@@ -121,14 +121,17 @@ def _joined(data: bytes, seen: int) -> Joined:
     return Joined(data, not seen & 3, not seen & 1 and seen & 6 != 6)
 
 
-def joined_by_block(values: Sequence[Any], first: int, size: int) -> list[Joined]:
-    """`joined` for the first so many values, at most `size`, and for each `size` of those behind them."""
+def joined_by_block(values: Sequence[Any], first: int, size: int) -> Iterable[Joined]:
+    """`joined` for the first so many values, at most `size`, and for each `size` of those behind them.
+
+    The bytes of rows are made block by block, as they are taken.
+    """
     if kernel is not None and type(values) is list:
         return [_joined(*block) for block in kernel.encode_blocks(values, first, size, *CANONICAL)]
     starts = range(first - size, len(values), size) if len(values) else ()
     if are_rows(values):
         ends = [min(start + size, len(values)) for start in starts]
-        return [Joined(values.encoded(max(start, 0), end), False, True) for start, end in zip(starts, ends)]
+        return (Joined(values.encoded(max(start, 0), end), False, True) for start, end in zip(starts, ends))
     return [joined(values[max(start, 0) : start + size]) for start in starts]
 
 

@@ -15,7 +15,7 @@ import drift
 from drift.columns.rows import Frame
 from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, block_head, hash_block
-from drift_graph.canonical import canonical, canonical_each, encode_many
+from drift_graph.canonical import NoCanonicalForm, canonical, canonical_each, encode_many
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import END_OF_TIME
 from drift_graph.metas import Metas
@@ -181,6 +181,52 @@ def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st
         pieces.add(metas[at : at + size], given_payloads[at : at + size])
         at += size
     assert whole.hexdigest() == pieces.hexdigest()
+
+
+@pytest.mark.parametrize("make", [_rows_of, lambda numbers: [{"n": number} for number in numbers]])
+@pytest.mark.parametrize("sizes", [[15_000], [1000] * 15, [96, 4000, 4096, 1, 6807], [1000, 14_000]])
+def test_items_of_several_blocks_are_in_the_digest_once_and_their_bytes_are_kept_if_asked(
+    make: Any, sizes: list[int]
+) -> None:
+    metas = Metas([meta_at(number) for number in range(15_000)])
+    expected, digest, kept = Digest(), Digest(), Digest()
+    for number in range(15_000):
+        expected.add(metas[number : number + 1], [{"n": number}])
+    start = 0
+    for size in sizes:
+        items = metas[start : start + size], make([*range(start, start + size)])
+        assert digest.add(*items) == []
+        parts = kept.add(*items, keeps=True)
+        assert sum(part.items for part in parts) == size
+        assert b"".join(part.metas for part in parts) == items[0].encoded()
+        assert b"".join(part.payloads for part in parts) == encode_many(list(items[1]))
+        start += size
+    for made in (digest, kept):
+        assert made.blocks == expected.blocks and made.open_block() == expected.open_block()
+        assert made.hexdigest() == expected.hexdigest()
+
+
+class _WithoutForms(Frame):
+    """Rows of which those from one on have no form, as it shows when it is asked for."""
+
+    __slots__ = ()
+
+    def encoded(self, start: int = 0, stop: int | None = None) -> bytes:
+        if stop is None or stop > 2 * BLOCK_ITEMS:
+            raise NoCanonicalForm(object)
+        return super().encoded(start, stop)
+
+
+@pytest.mark.parametrize("before", [0, 10])
+def test_where_a_later_block_has_no_form_no_item_is_in_the_digest(before: int) -> None:
+    metas = Metas([meta_at(number) for number in range(before + 3 * BLOCK_ITEMS)])
+    digest = Digest()
+    digest.add(metas[:before], [*range(before)])
+    had = digest.blocks.copy(), digest.open_block()
+    rows = _WithoutForms(pl.DataFrame({"n": range(3 * BLOCK_ITEMS)}))
+    with pytest.raises(NoCanonicalForm):
+        digest.add(metas[before:], rows)  # type: ignore[arg-type]
+    assert (digest.blocks, digest.open_block()) == had
 
 
 def test_blocks_of_a_digest_can_be_hashed_separately() -> None:

@@ -64,7 +64,7 @@ def test_each_retained_checkpoint_has_its_open_block_and_little_more_is_written_
     ):
         digest = Digest()
         for sizes, what in steps:
-            parts = digest.add(metas(position, len(sizes)), ["x" * size for size in sizes])
+            parts = digest.add(metas(position, len(sizes)), ["x" * size for size in sizes], keeps=True)
             position += len(sizes)
             came_bytes += sum(len(part.payloads) for part in parts)
             checkpoint = with_rows(graph, retained[-1][0].number + 1 if retained else 1, digest, position)
