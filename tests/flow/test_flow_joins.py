@@ -27,20 +27,8 @@ def value(item: flows.Timed) -> Any:
     return item[2]
 
 
-def odd_or_none(item: flows.Timed) -> int | None:
-    return item[1] if item[1] % 2 else None
-
-
-def dict_of(item: flows.Timed) -> dict[str, Any]:
-    return {"n": item[1], "key": item[2]}
-
-
 def modulo_5(number: int) -> int:
     return number % 5
-
-
-def modulo_1(number: int) -> int:
-    return 0
 
 
 def modulo_2(number: int) -> int:

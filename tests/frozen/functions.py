@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -324,6 +323,3 @@ def failing_later(row: Row) -> Any:
 
 def doubled(table: Any) -> Any:
     return table.with_columns(twice=table["n"] * 2, halved=table["fare"] / 2)
-
-
-PREDICATES: dict[str, Callable[[Row], object]] = {"odd": is_odd, "large": is_large}

@@ -20,7 +20,7 @@ from drift.engines.simulated.schedule import Schedule, Scheduled
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import Answer, Message, Order, Rewind
 from drift.machines.nodes.node import CALLER, Send
-from drift.machines.nodes.recovery import DEATHS_MAX, Command, Effect, Recovered, RecoveryNode, Replace
+from drift.machines.nodes.recovery import DEATHS_MAX, Command, Effect, RecoveryNode, Replace
 from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.nodes.snapshots import merged
 from drift.machines.worker import BARRIER
@@ -42,7 +42,6 @@ class MortalNetwork(Network):
         generation: number of recoveries begun.
         recovery, rewind_log: the node that decides on recoveries, and the checkpoints and logs for them; None without
             deaths.
-        recovered: number of recoveries completed.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class MortalNetwork(Network):
         super().__init__(nodes, feed_node, sources, schedule, recovery)
         self.rewind_log = rewind_log
         self.died: list[str] = []
-        self.recovered = 0
         self._new_nodes = nodes
 
     @property
@@ -130,8 +128,6 @@ class MortalNetwork(Network):
                     self._heartbeats = [deque() for _ in self.sources]
                 order = pickle.loads(pickle.dumps(effect.order))
                 self._deliver("order", self._names[effect.role], effect.role, partial(self._obey, effect.role, order))
-        if any(isinstance(effect, Recovered) for effect in effects):
-            self.recovered += 1
 
     def _start(self, to: int) -> None:
         """The successor of a dead process is ready."""

@@ -72,7 +72,6 @@ class Network:
         released: the batches of the released output.
         log: all events so far, in order.
         in_flight, lost: the events in flight, oldest first, and those that never come.
-        refused: number of messages of older generations, which were refused.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class Network:
         self.turn = 0
         self.in_flight: list[Scheduled] = []
         self.lost: list[Scheduled] = []
-        self.refused = 0
         self._workers = nodes.workers
         self._nodes: dict[int, Node] = {to: nodes.new(to) for to in nodes.roles}
         self._nodes[CALLER] = self._feed_node = feed_node
@@ -311,10 +309,7 @@ class Network:
         """Whether a message reaches the life of the process that it was sent to, in the same generation."""
         if event.life != self._lives[event.to] or event.to in self._dead:
             return False
-        if event.generation != self._nodes[event.to].generation:
-            self.refused += 1
-            return False
-        return True
+        return event.generation == self._nodes[event.to].generation
 
     def _arrives(self, event: Scheduled) -> bool:
         """Like `_is_taken`; and let the next message come, if messages of this kind come in order."""
