@@ -196,6 +196,10 @@ class OwnSource:
         """This source with a reader that raises `NothingYet` at the present end of its file, if that may grow."""
         return self
 
+    def as_piece(self) -> Self:
+        """This source as a piece of a log, in which there may be nothing."""
+        return self
+
     def reads(self, file: Path) -> bool:
         """Whether it reads a file of this machine, or would if that was there."""
         return False

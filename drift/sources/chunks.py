@@ -105,6 +105,7 @@ class File:
     Args:
         diverts_as: the source's name, if lines that cannot be read are diverted.
         grows: whether more may come behind its end; not if it is compressed.
+        may_be_empty: whether it is no error that it has no line, not even a header.
 
     Attributes:
         lines_read: the number of lines that were cut.
@@ -113,13 +114,21 @@ class File:
     """
 
     def __init__(
-        self, path: str, lines: Lines, diverts_as: str = "", *, grows: bool = False, storage: Storage | None = None
+        self,
+        path: str,
+        lines: Lines,
+        diverts_as: str = "",
+        *,
+        grows: bool = False,
+        may_be_empty: bool = False,
+        storage: Storage | None = None,
     ) -> None:
         self.name = "standard input" if path == "-" else without_secrets(path)
         self._path = path
         self._storage = storage or Local()
         self.lines = lines
         self.diverts_as = diverts_as
+        self.may_be_empty = may_be_empty
         self.lines_read = 0
         self.header: list[str] | None = None  # of a CSV file, once known
         self.unreturned: list[Block] = []

@@ -203,7 +203,7 @@ def rows_of(
         yield batch
     if fault is not None:
         raise fault
-    if header is None:
+    if header is None and not file.may_be_empty:
         raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
 
 

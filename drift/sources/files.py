@@ -232,7 +232,7 @@ class FileSource(OwnSource):
         self._lines = lines
         self._batches = batches
         self.is_told = is_told
-        self._grows = False
+        self._grows = self._is_piece = False
         if self._path == "-" or is_pipe(self._path):
             self.guarantee = SourceGuarantee("not at all", "a pipe gives each byte once")
 
@@ -242,6 +242,11 @@ class FileSource(OwnSource):
         source._grows = not self.storage.remote
         return source
 
+    def as_piece(self) -> FileSource:
+        source = copy.copy(self)
+        source._is_piece = True
+        return source
+
     def open(self) -> Reader:
         if self._path != "-" and is_pipe(self._path):
             return _PipeReader(self._opened)
@@ -249,7 +254,8 @@ class FileSource(OwnSource):
         return reader if reader.file.pipe is None else _PipeReader(lambda: reader, reader)
 
     def _opened(self) -> _FileReader:
-        file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)
+        how = {"grows": self._grows, "may_be_empty": self._is_piece}
+        file = File(self._path, self._lines, self._diverts_as, storage=self.storage, **how)
         return _FileReader(self._kind, file, self._batches)
 
     def reads(self, file: Path) -> bool:

@@ -58,15 +58,18 @@ class PathSource(OwnSource):
             shown = without_secrets(self._path)
             raise InputError(f"{shown} cannot be listed: {error.strerror}; check the path") from None
 
+        rotates = self.live and files.one and not self._storage.remote and self._one.may_grow
+
         def open_one(name: str, grows: bool = False) -> Reader:
             source = self._make(files.path_of(name))
+            if rotates:
+                source = source.as_piece()
             if self._diverts_as:
                 inside = "" if files.one else f", {name}"  # without the folder, which may be another on another day
                 source = source.diverting(f"{self._diverts_as}{inside}")
             return (source.growing() if grows else source).open()
 
         if self.live:
-            rotates = files.one and not self._storage.remote and self._one.may_grow
             return (RotatedReader if rotates else FollowedReader)(files, open_one)
         if not names:
             reason = (

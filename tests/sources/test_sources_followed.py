@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import random
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -306,6 +308,55 @@ def test_a_file_that_is_rotated_goes_on_while_it_is_read_and_when_it_is_read_aga
     found += read_all(reader)
     reader.close()
     assert found == log.written
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress,
+    ".zst": lambda data: _by_arrow(data, "zstd"), ".lz4": lambda data: _by_arrow(data, "lz4"),
+}  # fmt: skip
+
+
+def _by_arrow(data: bytes, codec: str) -> bytes:
+    written = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(written, codec) as stream:
+        stream.write(data)
+    return bytes(written.getvalue())
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("empty", [b"", b"\n", b"n\n"], ids=["empty", "line", "header"])
+@pytest.mark.parametrize("packing", PACKED)
+def test_a_piece_of_a_log_of_csv_without_rows_is_passed_over_however_it_is_packed(
+    tmp_path: Path, packing: str, empty: bytes, resumes: bool
+) -> None:
+    def read(reader: Reader) -> list[Any]:
+        while not (found := read_all(reader)):  # a piece with a header alone may be a copy that is not cut yet
+            assert woken(reader)
+        return found
+
+    path = tmp_path / "app.csv"
+    source = sources.csv(path, follow=True)
+    path.write_bytes(b"n\n1\n")
+    with opened(source) as reader:
+        assert read(reader) == [{"n": "1"}]
+        position = reader.position()
+        path.rename(tmp_path / "app.csv.3")
+        for number in (2, 1):  # two in a row
+            (tmp_path / f"app.csv.{number}{packing}").write_bytes(PACKED[packing](empty))
+        path.write_bytes(b"n\n2\n")
+        if not resumes:
+            assert read(reader) == [{"n": "2"}]
+    with opened(source, position) as reader:
+        assert read(reader) == [{"n": "2"}]
+        position = reader.position()
+        for number, ending in ((3, ""), (2, packing), (1, packing), (0, "")):
+            name = f"app.csv.{number}" if number else "app.csv"
+            (tmp_path / f"{name}{ending}").rename(tmp_path / f"app.csv.{number + 1}{ending}")
+        path.write_bytes(b"n\n3\n")
+        if not resumes:
+            assert read(reader) == [{"n": "3"}]
+    with opened(source, position) as reader:
+        assert read(reader) == [{"n": "3"}]
 
 
 def test_what_was_read_of_a_file_after_it_was_copied_does_not_come_again(tmp_path: Path) -> None:
