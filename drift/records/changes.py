@@ -3,14 +3,14 @@
 Invariant: two fingerprints with different `structure` or `code` give at least one change that matters, or one that says
 what cannot be compared; equal ones give none that does.
 
-Why: every field that is hashed is compared here; what remains are ranks, and edges inside a step. Steps are matched
-first by content, those with the same neighbours (renamed or not), then by name (changed); the rest came or went.
+Why: every field that is hashed is compared here; what remains are ranks, and edges inside a step. Steps are matched by
+one evidence after the other, see `matched`; the rest came or went.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from typing import Any, Literal
@@ -95,38 +95,65 @@ def content_of(step: _Step) -> bytes:
 def matched(before: Fingerprint, after: Fingerprint, *, states_by_name: bool = False) -> dict[str, str]:
     """Names of the steps of the first graph -> names in the second; see `compare`.
 
-    Of steps that do the same those are one that are between the same steps: metas show where an item has passed, and
-    the name of a step that got none hangs on the steps that are declared before it.
+    In this order, each for those that are left:
+
+    1. the place, where the graphs are the same but for names;
+    2. the name, where it was given in both graphs: of sources, of sinks, and of steps that users named, or of which
+       they said what it was;
+    3. what a step does, and between which steps. Metas show where an item has passed, and the name of a step that was
+       given none hangs on the steps that are declared before it;
+    4. the name that a step got without being given one;
+    5. the position, one for one: a lambda, or a function that was renamed.
+
+    States go by names, so a step with state, or with answers, is matched by its name alone, given or not, if
+    `states_by_name`; else it is if it does the same.
     """
     old, new = steps_of(before), steps_of(after)
+    contents = [{name: content_of(step) for name, step in steps.items()} for steps in (old, new)]
+    pairs: dict[str, str] = {}
 
-    def is_named(step: _Step) -> bool:
+    def is_of_its_name(step: _Step) -> bool:
         return _is_named(step) or (states_by_name and is_known_by_name(step))
 
-    contents = [{name: content_of(step) for name, step in steps.items()} for steps in (old, new)]
-    pairs = {
-        name: name for name in old
-        if name in new and contents[0][name] == contents[1][name] and (is_named(old[name]) or has_state(old[name]))
-    }  # fmt: skip
+    def pair(ones: Iterable[str], others: Iterable[str], is_it: Callable[[str, str], bool]) -> None:
+        free = set(new).difference(pairs.values())
+        for one, other in zip(ones, others):
+            if one not in pairs and other in free and _kinds(old[one]) == _kinds(new[other]) and is_it(one, other):
+                pairs[one] = other
+                free.discard(other)
+
+    def is_given(one: str, other: str) -> bool:
+        return all(is_given_name(step) or is_of_its_name(step) for step in (old[one], new[other])) or (
+            has_state(old[one]) and contents[0][one] == contents[1][other]
+        )
+
+    if _without_names(before) == _without_names(after):
+        pair(old, new, lambda one, other: one == other or not is_known_by_name(old[one]))
+    pair(old, old, is_given)
     alike: dict[bytes, tuple[list[str], list[str]]] = {}
     for side, (steps, content) in enumerate(zip((old, new), contents)):
         for name in steps:
-            if not is_named(steps[name]) and name not in (pairs, pairs.values())[side]:
+            if not is_of_its_name(steps[name]) and name not in (pairs, pairs.values())[side]:
                 alike.setdefault(content[name], ([], []))[side].append(name)
     _pair_by_neighbours(pairs, list(alike.values()), step_edges(before), step_edges(after))
-    left = [name for name in new if name not in pairs.values()]
-    for name in old:
-        if name not in pairs and name in left and _kinds(old[name]) == _kinds(new[name]):
-            pairs[name] = name
-            left.remove(name)
+    pair(old, old, lambda one, other: True)
     if states_by_name:
         return pairs
-    # Unmatched steps in the same position, one for one: a lambda, or a function that was renamed.
-    rest = [name for name in old if name not in pairs and not is_named(old[name])]
-    others = [name for name in left if not is_named(new[name])]
+    rest = [name for name in old if name not in pairs and not is_of_its_name(old[name])]
+    others = [name for name in new if name not in pairs.values() and not is_of_its_name(new[name])]
     if len(rest) == len(others) and all(_kinds(old[a]) == _kinds(new[b]) for a, b in zip(rest, others)):
         pairs |= dict(zip(rest, others))
     return pairs
+
+
+def _without_names(graph: Fingerprint) -> tuple[list[bytes], list[tuple[int, int, bool]]]:
+    """What operators do, in the order of their declaration, and their edges; without ranks, which a graph that has
+    changed keeps from before.
+    """
+    operators = graph["operators"]
+    index = {each["name"]: at for at, each in enumerate(operators)}
+    does = [content_of([each]) + canonical(each["name"] if _is_named([each]) else None) for each in operators]
+    return does, sorted((index[edge["origin"]], index[edge["target"]], edge["feedback"]) for edge in graph["edges"])
 
 
 def _pair_by_neighbours(
@@ -177,6 +204,11 @@ def _pair_by_neighbours(
 def _is_named(step: _Step) -> bool:
     """Whether it is a source or a sink, whose names a run refers to."""
     return step[0]["kind"] in ("source", "sink")
+
+
+def is_given_name(step: _Step) -> bool:
+    """Whether the user named it, as far as is known."""
+    return "unnamed" not in step[0]
 
 
 def has_state(step: _Step) -> bool:
@@ -244,6 +276,9 @@ def _of(step: str, role: str) -> str:
 _PLAIN = {
     "window": "window of step {step!r}: {old} -> {new} items",
     "arity": "step {step!r} is a map of arity {new!r}, before {old!r}",
+    "asks": "whether step {step!r} is a call: {old} -> {new}",
+    "timed": "whether step {step!r} gets the times of items: {old} -> {new}",
+    "later": "whether step {step!r} puts items at later times: {old} -> {new}",
     "time policy": "source {step!r} is in {new}, before in {old}",
     "lateness": "lateness of source {step!r}: {old} -> {new}",
     "allowed": "allowed of source {step!r}: {old} -> {new}",
@@ -255,7 +290,9 @@ _PLAIN = {
     "ambiguous": "what source {step!r} does with times that are shown twice: {old} -> {new}",
 }
 #: What parameters are that are not in a fingerprint; others are None.
-_LEFT_OUT: dict[str, Any] = {"allowed": 0, "ambiguous": "error"}
+_LEFT_OUT: dict[str, Any] = {"allowed": 0, "ambiguous": "error", "asks": False, "timed": False, "later": False}
+#: Parameters of operators; the others are those of time policies.
+_OF_STEPS = frozenset({"window", "arity", "asks", "timed", "later"})
 
 
 def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
@@ -265,7 +302,7 @@ def _parameter_changes(step: str, old: dict[str, Any], new: dict[str, Any]) -> I
         one, other = (each.get(name, _LEFT_OUT.get(name)) for each in (of_one, of_other))
         if one != other and (is_one_policy or name == "time policy"):
             text = _PLAIN[name].format(step=step, old=one, new=other)
-            yield Change("structure" if name in ("window", "arity") else "policy", step, text,
+            yield Change("structure" if name in _OF_STEPS else "policy", step, text,
                          before=old["where"], after=new["where"])  # fmt: skip
 
 

@@ -67,6 +67,7 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
         "functions": {} if operator.asks else prints,
         **({"asked": prints} if operator.asks else {}),
         **({"schema": _schema(operator)} if isinstance(operator, Source) else {}),
+        **({} if operator.is_named else {"unnamed": True}),
     }
 
 

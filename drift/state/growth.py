@@ -20,7 +20,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from drift.records.changes import compare, content_of, has_state, is_known_by_name, matched, step_edges, steps_of
+from drift.records.changes import (
+    compare,
+    content_of,
+    has_state,
+    is_given_name,
+    is_known_by_name,
+    matched,
+    step_edges,
+    steps_of,
+)
 from drift.records.code import print_of, with_step_names
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.records.kinds import made_of, made_otherwise
@@ -409,10 +418,7 @@ class _Changed:
         if inside_old != inside_new or _feedback(self._mapped(before), name) != _feedback(self._edges_new, name):
             return f"has another loop than before; {_ANEW}"
         if (likelier := self._likelier(before, name)) is not None:
-            return (
-                f"is one of several of its name with a number, and {likelier}: name steps with state, and say which "
-                f"they were, as was={{{f'my {name}'!r}: {name!r}}}"
-            )
+            return f"was given no name, and {likelier}"
         if not has_state(new):
             return ""
         if self._has_other_parameters(name) and not is_converted:
@@ -435,15 +441,15 @@ class _Changed:
         return ""
 
     def _likelier(self, before: str, name: str) -> str | None:
-        """Of a step whose name may be that of a neighbour in the order of declaration, as of steps that were given no
-        names: which step has its place in the other graph, if it is not this one; None if it is, or if it is named.
+        """Of a step that was given no name: which step has its place in the other graph, if it is not this one, and
+        how to say what it was; None if it is, or if it is named.
         """
 
-        def of_name(steps: Mapping[str, list[dict[str, Any]]]) -> list[str]:
-            return [each for each in steps if _base_of(each) == _base_of(name) and is_known_by_name(steps[each])]
+        def is_certain(name: str) -> bool:
+            both = [steps[name] for steps in (self._old, self._new) if name in steps]
+            return name in self._allowed.was or (len(both) == 2 and all(map(is_given_name, both)))
 
-        is_given = before != name or name in self._allowed.was or _base_of(name) not in {**self._old, **self._new}
-        if is_given or not is_known_by_name(self._new[name]):
+        if before != name or is_certain(name) or not is_known_by_name(self._new[name]):
             return None
 
         def likeness(one: str, other: str) -> tuple[bool, int]:
@@ -454,13 +460,20 @@ class _Changed:
                 edge in self._edges_new for edge in around
             )
 
-        own = likeness(before, name)
-        for other in of_name(self._new):
-            if likeness(before, other) > own:
-                return f"{other!r} is now where it was"
-        for one in of_name(self._old):
-            if likeness(one, name) > own:
-                return f"it is now where {one!r} was"
+        def is_likelier(one: str, other: str) -> bool:
+            found = likeness(one, other)
+            return found > likeness(before, name) and (found[0] or _base_of(one) == _base_of(other))
+
+        def rivals(steps: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+            return [each for each, step in steps.items() if is_known_by_name(step) and not is_certain(each)]
+
+        for other in rivals(self._new):
+            if is_likelier(before, other):
+                named = other if is_given_name(self._new[other]) else f"my {name}"
+                return f"{other!r} is now where it was{_told_by(named, name)}"
+        for one in rivals(self._old):
+            if is_likelier(one, name):
+                return f"it is now where {one!r} was{_told_by(f'my {name}', one)}"
         return None
 
     def _fate_of_old(self, name: str) -> Fate:
@@ -573,7 +586,8 @@ def _with_names(graph: Fingerprint, names: Mapping[str, str]) -> Fingerprint:
     def renamed(entry: dict[str, Any]) -> dict[str, Any]:
         functions = {role: with_step_names(each, names) for role, each in entry["functions"].items()}
         named = {each: names.get(entry[each], entry[each]) for each in ("name", "step")}
-        return {**entry, **named, "functions": functions}
+        kept = {key: value for key, value in entry.items() if key != "unnamed" or entry["step"] == named["step"]}
+        return {**kept, **named, "functions": functions}
 
     ends = ("origin", "target")
     edges = [{**each, **{end: names.get(each[end], each[end]) for end in ends}} for each in graph["edges"]]
@@ -605,6 +619,10 @@ def _states_before(edges: _Edges, steps: Mapping[str, list[dict[str, Any]]], nam
         origins.setdefault(b, []).append(a)
     before = reached(origins.get(name, ()), lambda each: origins.get(each, ()))
     return {each for each in before if each != name and has_state(steps[each])}
+
+
+def _told_by(name: str, before: str) -> str:
+    return f": name steps with state, and say which they were, as was={{{name!r}: {before!r}}}"
 
 
 def _base_of(name: str) -> str:

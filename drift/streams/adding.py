@@ -212,12 +212,12 @@ class Steps(Generic[T]):
         if name is not None:
             check_name("step", name, caller())
             return name
-        return self._graph._draft.fresh_name(f"{kind} {name_of(function)}")
+        return self._graph._draft.name_of_unnamed(f"{kind} {name_of(function)}")
 
     def _named(self, name: str | None, kind: str, key: Callable[..., Any] = all_items) -> str:
         """The name of a step that may have no function of the user."""
         if name is None and key in (all_items, itself):
-            return self._graph._draft.fresh_name(kind)
+            return self._graph._draft.name_of_unnamed(kind)
         return self._name(name, kind, key)
 
     def _check_graph(self, other: Steps[Any]) -> None:

@@ -447,7 +447,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 f"{where})"
             )
         if name is None:
-            name = self._graph._draft.fresh_name(logic.label or type(logic).__name__)
+            name = self._graph._draft.name_of_unnamed(logic.label or type(logic).__name__)
         check_name("step", name, where)
         process = process_of(logic, phase_of_timers(self._timed_steps))
         return self._process(process, name, is_timed=is_timed(logic))._durable_if(durable)

@@ -210,7 +210,8 @@ class WindowedStream(Generic[K, T]):
         for argument, aggregate in named.items():
             check_aggregate(aggregate, f"rows: {argument}=", is_field=True)
         windows = self.aggregate(several(**named), name=name)
-        step = self._stream._graph._draft.fresh_name("window rows" if name is None else f"{name}.rows")
+        draft = self._stream._graph._draft
+        step = draft.name_of_unnamed("window rows") if name is None else draft.fresh_name(f"{name}.rows")
         made: Any = windows._part(step, "", row, "one")
         fields = self._stream._fields
         if fields is not None and self._fill is NOT_FILLED and self._early is None:
@@ -250,7 +251,8 @@ class WindowedStream(Generic[K, T]):
         for argument, aggregate in named.items():
             check_aggregate(aggregate, f"each: {argument}=")
         windows = self.aggregate(several(rows=agg.collect(), found=several(**named)), name=name)
-        step = self._stream._graph._draft.fresh_name("each of window" if name is None else f"{name}.each")
+        draft = self._stream._graph._draft
+        step = draft.name_of_unnamed("each of window") if name is None else draft.fresh_name(f"{name}.each")
         places = tuple(each for each, of in named.items() if getattr(of, "of_each", False))
         made: Any = windows._part(step, "", EachRow(places), "many")
         fields = self._stream._fields

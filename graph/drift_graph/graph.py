@@ -162,6 +162,7 @@ class Draft:
     _closed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _optional: dict[str, None] = field(default_factory=dict)
     _reserved: dict[str, None] = field(default_factory=dict)  # names of steps that have no operator of their own name
+    _unnamed: dict[str, None] = field(default_factory=dict)  # names of steps that were given none
     _read: dict[str, list[LoopVariable]] = field(default_factory=dict)  # by operator
 
     def add_optional(self, operator: OperatorT, origins: Sequence[str]) -> OperatorT:
@@ -247,6 +248,12 @@ class Draft:
             raise GraphError(f"the feedback edge {name!r} from {self._loops[name]} is closed twice; merge its streams")
         self._closed[name] = tuple(origins)
 
+    def name_of_unnamed(self, wanted: str) -> str:
+        """The name of a step that was given none; see `fresh_name`."""
+        name = self.fresh_name(wanted)
+        self._unnamed[name] = None
+        return name
+
     def fresh_name(self, wanted: str) -> str:
         """`wanted`, or `wanted-2`, `wanted-3`, ... if that name is taken."""
         name, count = wanted, 1
@@ -301,6 +308,8 @@ class Draft:
         name, step = operator.name, operator.step
         if isinstance(operator, Sink):
             return operator
+        if any(step == each or step.startswith(f"{each}.") for each in self._unnamed):
+            operator = replace(operator, is_named=False)
         if _sink(step) in self._operators and (name == step or name.startswith(f"{step}.")):
             other = self.fresh_name(f"{step} (step)")
             return replace(operator, name=other + name[len(step) :], step=other)

@@ -29,12 +29,14 @@ class Operator:
         step: the user's step it belongs to; a step of the catalogue may consist of several operators.
         where: "file:line" that declared it; graphs declared in different places may be equal.
         durable: whether a run with state logs its output, so that it can restart after it; no output depends on it.
+        is_named: whether the user gave the step its name; others are numbered in the order of their declaration.
     """
 
     name: str
     step: str = field(compare=False)
     where: str = field(compare=False)
     durable: bool = field(default=False, compare=False, kw_only=True)
+    is_named: bool = field(default=True, compare=False, kw_only=True)
 
     #: What its output payloads are called, in messages.
     gives: ClassVar[Gives] = "item"

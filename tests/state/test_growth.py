@@ -242,7 +242,7 @@ def test_steps_with_state_and_without_names_are_refused_where_another_one_is_in_
 ) -> None:
     drift.run(unnamed(*then), {"numbers": ROWS[:9]}, state=tmp_path, complete=False).finish()
     dropped = ["scan add-2", "evens"] if len(now) < len(then) else []
-    with pytest.raises(drift.GraphError, match=rf"'scan add' is one of several of its name.*{found}.*was="):
+    with pytest.raises(drift.GraphError, match=rf"'scan add' was given no name, and {found}.*was="):
         resumed(tmp_path, unnamed(*now), changed_graph="accept", dropped=dropped)
 
 
