@@ -215,11 +215,14 @@ def grown(
     times: Mapping[str, TimePolicy],
     forms: Callable[[Dataflow], Mapping[str, str]],
     allowed: Allowed,
+    *,
+    is_cut_so: bool = True,
 ) -> Growth:
     """What becomes of each step if a run resumes from a checkpoint with a graph, which may be another one.
 
     Args:
         forms: gives the form of each grouping with state of a graph.
+        is_cut_so: whether the durable steps and calls that lead to further segments have the names of then.
     """
     old, new = checkpoint.graph, fingerprint(dataflow, times)
     live, steps = checkpoint.live_steps, forms(dataflow)
@@ -228,13 +231,16 @@ def grown(
     changes = [change for change in compare(old, new) if change.matters]
     is_same = old["structure"] == new["structure"] and dict(live) == dict(steps)
     # Where two steps have each other's names, the structure is the same, and states go by the names.
-    if is_same and not is_moved and all(change.kind != "structure" for change in changes):
+    if is_same and is_cut_so and not is_moved and all(change.kind != "structure" for change in changes):
         texts = {change.step: change.text for change in changes}
         refused = {name: f"{text}; {_instead(steps_of(new)[name])}" for name, text in _others(old, new).items()}
         fates = tuple(Fate(name, "kept", texts.get(name, ""), refused.get(name, "")) for name in steps_of(new))
         code = "; ".join(change.text for change in changes)
         return Growth(checkpoint, dataflow, new, {**dropped, **steps}, fates, (), False, code, code, allowed)
-    return _Changed(checkpoint, dataflow, times, steps, allowed, new).growth({**dropped, **steps})
+    growth = _Changed(checkpoint, dataflow, times, steps, allowed, new).growth({**dropped, **steps})
+    if is_cut_so or growth.is_changed:
+        return growth
+    return replace(growth, is_changed=True, differences="calls or durable steps have other names")
 
 
 class _Changed:

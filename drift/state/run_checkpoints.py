@@ -224,7 +224,8 @@ def growth_of(
         return {name: form for each in segments_of(whole) for name, form in forms_of(each, fused=fused).items()}
 
     before = InState.behind(found[-1], checkpoints, known)
-    growth = grown(before.joined(dataflow, times), dataflow, times, forms, checkpoints.allowed)
+    joined, is_cut_so = before.joined(dataflow, times), before.is_cut_as(dataflow)
+    growth = grown(joined, dataflow, times, forms, checkpoints.allowed, is_cut_so=is_cut_so)
     return Divided(growth, before, segments_of(growth.dataflow)).checked()
 
 

@@ -26,6 +26,7 @@ from drift.state.growth import Fate, Growth, Move
 from drift.state.settings import Checkpoints
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
+from drift_graph.operators import Border
 from drift_graph.policies import TimePolicy
 from drift_graph.segments import segments_of
 
@@ -127,6 +128,13 @@ class InState:
     def is_complete(self) -> bool:
         """Whether each segment has a checkpoint."""
         return all(each.number for each in self.checkpoints) and not _is_behind(self.checkpoints[0].sources)
+
+    def is_cut_as(self, dataflow: Dataflow) -> bool:
+        """Whether a graph leaves its segments by borders of the same names, by which logs have what passes them."""
+        then = [{each["name"] for each in found.graph["operators"] if each["kind"] == "border"}
+                for found in self.checkpoints]  # fmt: skip
+        return then == [{each.name for each in found.operators if isinstance(each, Border)}
+                        for found in segments_of(dataflow)]  # fmt: skip
 
     @cached_property
     def unused(self) -> int:

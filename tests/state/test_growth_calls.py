@@ -204,6 +204,38 @@ def test_a_call_is_removed_once_nothing_waits_for_it(tmp_path: Path, waiting: tu
     assert 200 < out <= 300 and output(tmp_path) == sums_of([n * n for n in sums[:out]] + sums[out:])
 
 
+@pytest.mark.parametrize("was", [False, True])
+@pytest.mark.parametrize("kind", ["call", "durable"])
+def test_a_call_or_a_durable_step_is_renamed_while_items_wait_behind_it(tmp_path: Path, kind: str, was: bool) -> None:
+    """What has left a segment is in a log under the name of the step that it came from."""
+    first, then = Asked(), Asked()
+
+    def squares(name: str, ask: Any, rows: Any, **allowed: Any) -> drift.Run:
+        graph = drift.Graph("squares")
+        numbers = graph.source("numbers", time=drift.EventTime(lambda n: n, lateness=0))
+        answers = (
+            numbers.call(ask, name=name, timeout_s=None)
+            if kind == "call"
+            else numbers.map(lambda n: n * n, name=name, durable=True)
+        )
+        answers.scan(first_of, 0, add, name="totals").sink("out")
+        state = drift.Checkpoints(tmp_path / "state", every_s=0, keep=1000, **allowed)
+        sinks = {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
+        return drift.run(graph, {"numbers": rows}, state=state, sinks=sinks, batch_items=10)
+
+    made = squares("before", first, Gated(ROWS, 200))
+    for number, _ in enumerate(made, 1):
+        if number == 50:
+            made.stop()
+    with pytest.raises(drift.GraphError, match=r"(have other names|'now' is new).*changed_graph='accept'"):
+        squares("now", then, ROWS)
+    said = {"was": {"now": "before"}} if was else {}
+    squares("now", then, ROWS, changed_graph="accept", **said).finish()
+    assert output(tmp_path) == sums_of([n * n for n in ROWS])
+    if kind == "call" and was:  # else it is a new one
+        assert not set(first.about) & set(then.about) and set((first.about + then.about).values()) == {1}
+
+
 def test_a_call_comes_to_a_graph_without_one(tmp_path: Path) -> None:
     out = stopped(tmp_path, graph_of(None, calls=False))
     asked = Asked()
