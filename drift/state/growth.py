@@ -231,7 +231,7 @@ def grown(
     changes = [change for change in compare(old, new) if change.matters]
     is_same = old["structure"] == new["structure"] and dict(live) == dict(steps)
     # Where two steps have each other's names, the structure is the same, and states go by the names.
-    if is_same and is_cut_so and not is_moved and all(change.kind != "structure" for change in changes):
+    if is_same and not is_moved and all(change.kind != "structure" for change in changes):
         texts = {change.step: change.text for change in changes}
         refused = {name: f"{text}; {_instead(steps_of(new)[name])}" for name, text in _others(old, new).items()}
         fates = tuple(Fate(name, "kept", texts.get(name, ""), refused.get(name, "")) for name in steps_of(new))
