@@ -32,6 +32,8 @@ _MADE: dict[str, Callable[[Any], Any]] = {
     "time": datetime.time.fromisoformat,
     "timedelta": lambda parts: datetime.timedelta(*parts),
     "UUID": uuid.UUID,
+    "tuple": lambda parts: tuple(map(_given_back, parts)),
+    "dict": dict,
 }
 
 
@@ -137,8 +139,14 @@ def refused_item(
 
 def kept(value: Any) -> Any:
     """A value of a field, so that what JSON makes of it gives it back, if a client sends it otherwise than its text:
-    moments with or without a zone, lengths of time, UUIDs.
+    moments with or without a zone, lengths of time, UUIDs, and tuples, which Postgres has as rows, also within lists.
     """
+    if isinstance(value, list):
+        return [kept(each) for each in value]
+    if isinstance(value, tuple):
+        return {_VALUE: ["tuple", [kept(each) for each in value]]}
+    if isinstance(value, dict) and value.keys() == {_VALUE}:
+        return {_VALUE: ["dict", value]}
     if isinstance(value, datetime.timedelta):
         return {_VALUE: ["timedelta", [value.days, value.seconds, value.microseconds]]}
     if isinstance(value, datetime.datetime | datetime.time):
@@ -147,6 +155,8 @@ def kept(value: Any) -> Any:
 
 
 def _given_back(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_given_back(each) for each in value]
     if not isinstance(value, dict) or value.keys() != {_VALUE}:
         return value
     kind, found = value[_VALUE]

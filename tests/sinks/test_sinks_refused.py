@@ -238,17 +238,36 @@ def test_a_moment_that_was_refused_for_its_zone_is_refused_again_until_the_colum
         (datetime.timedelta(1), "text"),
         (uuid.UUID(int=5), "text"),
         (datetime.time(3, tzinfo=datetime.UTC), "timetz"),
+        ([datetime.timedelta(1), datetime.timedelta(2)], "text[]"),
+        ([[datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)]], "timestamptz[]"),
+        ({"drift.value": ["UUID", "no UUID"]}, "jsonb"),
+        ((datetime.date(2026, 1, 2), "a"), "pair"),
+        ([(datetime.date(2026, 1, 2), "a")], "pair[]"),
     ],
 )
 def test_what_is_no_text_is_put_in_again(postgres_url: str, value: Any, column: str) -> None:
     table = f"values{next(numbers)}"
     database = Database(postgres_url, postgres_url, sinks.postgres, psycopg.connect)
+    if column.startswith("pair"):
+        database.change("drop type if exists pair cascade")
+        database.change("create type pair as (day date, name text)")
     database.change(f"create table {table} (position bigint primary key, time bigint, n int check (n = 0), v {column})")
     write(sinks.postgres(postgres_url, table, on_error="divert"), [{"n": 0, "v": value}, {"n": 1, "v": value}], [])
     database.change(f"alter table {table} drop constraint {table}_n_check")
     assert call("errors", "retry", f"{postgres_url}#{table}").exit_code == 0
     assert len(database.rows(f"select v from {table}")) == 2
     assert len(database.rows(f"select distinct v from {table}")) == 1
+
+
+def test_a_tuple_that_is_refused_as_an_array_is_refused_again(postgres_url: str) -> None:
+    """Postgres has it as a row, which it takes for a column of rows; an array is a list."""
+    table = f"values{next(numbers)}"
+    database = Database(postgres_url, postgres_url, sinks.postgres, psycopg.connect)
+    database.change(f"create table {table} (position bigint primary key, time bigint, v int[])")
+    write(sinks.postgres(postgres_url, table, on_error="divert"), [{"v": (1, 2)}, {"v": [3]}], [])
+    refused = call("errors", "retry", f"{postgres_url}#{table}")
+    assert refused.exit_code == 7 and "0 of 1 are in the table" in refused.output
+    assert database.rows(f"select v from {table}") == [([3],)]
 
 
 def test_a_run_may_keep_its_state_under_the_name_of_the_table_it_writes_to(postgres_url: str) -> None:
