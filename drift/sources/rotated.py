@@ -61,6 +61,7 @@ class RotatedReader(FollowedReader):
         self._head: Any = None  # a position behind the first items of the piece that is read
         self._end: Any = None  # the position at the end of the last piece before that had something
         self._ended = ""  # the identity of that piece then; another one may have the same in it
+        self._no_copies: set[_Piece] = set()  # of the one that is read
         self._empty: set[_Piece] = set()  # packed pieces behind that, in which nothing is
         self._unclear: Listing | None = None  # in which the piece was not found, and may be in the next
         self._at_start = self._pieces()
@@ -168,7 +169,7 @@ class RotatedReader(FollowedReader):
             listing = self._listing(pieces)
             now = next((each for each in pieces if each.identity == self._identity), None)
             is_other = listing != self._listed
-            if self._reader is None or (is_other and self._is_left(now)):
+            if self._reader is None or (is_other and self._is_left(now, pieces)):
                 self._leave()
                 return self._opened(pieces, listing)
             behind = pieces[pieces.index(now) + 1 :] if now is not None else pieces
@@ -179,10 +180,23 @@ class RotatedReader(FollowedReader):
                 return False
             return self._has_more(listing)
 
-    def _is_left(self, now: _Piece | None) -> bool:
-        """Whether the piece that is read may be another one now: nothing was read of it, or more than it has."""
+    def _is_left(self, now: _Piece | None, pieces: Sequence[_Piece]) -> bool:
+        """Whether the piece that is read may be another one now: nothing was read of it, or more than it has; or there
+        is a copy of it, and what was written to it since begins as the copy does.
+        """
         offset = self._offset()
-        return not offset or (now is not None and now.name == self._name and now.size < offset)
+        if not offset:
+            return True
+        if now is None or now.name != self._name:
+            return False
+        return now.size < offset or any(self._has_become(each, now) for each in self._others(pieces))
+
+    def _has_become(self, piece: _Piece, file: _Piece) -> bool:
+        """Whether a piece is a copy of what the file was, in which that is no longer."""
+        begins_so = piece not in self._no_copies and self._begins_so(piece, self._reader_position())
+        if not begins_so:
+            self._no_copies.add(piece)
+        return begins_so and not self._is_copied(piece, file)
 
     def _has_more(self, listing: Listing) -> bool:
         self._listed, self._unclear, self._caught_up, self._idle = listing, None, False, False
@@ -315,6 +329,7 @@ class RotatedReader(FollowedReader):
             return False
         if not position:
             self._head = None
+        self._no_copies = set(pieces)
         self._reader, self._piece, self._file, self._identity = reader, piece, piece.name, piece.identity
         self._position_in_file, self._at_end = None, False
         return True

@@ -148,8 +148,9 @@ class ServerBackend:
 
     def _locked_error(self) -> Locked:
         return Locked(
-            f"another process stores the state of its run in {self.where}; wait until it has ended, or give this run a "
-            f"name of its own, after # in the URL"
+            f"another run, in this process or another, stores its state in {self.where}; wait until it has ended (one "
+            f"whose items are no longer taken ends with its close()), or give this run a name of its own, after # in "
+            f"the URL"
         )
 
     def _taken_over_error(self) -> TakenOver:

@@ -141,8 +141,8 @@ class FilesBackend:
             os.close(self._lock)
             self._lock = None
             raise Locked(
-                f"another process stores the state of its run in {self._folder}; wait until it has ended, or give this "
-                f"run a folder of its own"
+                f"another run, in this process or another, stores its state in {self._folder}; wait until it has ended "
+                f"(one whose items are no longer taken ends with its close()), or give this run a folder of its own"
             ) from None
 
     @property

@@ -610,6 +610,29 @@ def test_of_copies_that_begin_equally_the_one_without_what_was_read_last_is_that
         assert read_all(reader) == ["begin", "4", "5"]
 
 
+@pytest.mark.parametrize("days", [1, 2])
+def test_a_file_that_was_cut_and_begins_as_its_copy_is_another_one(tmp_path: Path, days: int) -> None:
+    path, source = tmp_path / "app.log", sources.text(tmp_path / "app.log", follow=True)
+    append(path, "begin\n")
+    with opened(source) as reader:
+        assert read_all(reader) == ["begin"]
+        for day in range(1, days + 1):
+            append(path, f"{day}\n")
+            copy = tmp_path / f"app-2026010{day}.log"
+            copy.write_bytes(path.read_bytes()[:7])
+            if day == 1:
+                assert read_all(reader) == ["1"], "it is being copied"
+            copy.write_bytes(path.read_bytes())
+            if day == 1:
+                assert read_all(reader) == [], "it was not cut yet"
+                append(path, "more\n")
+                copy.write_bytes(path.read_bytes())
+            path.write_bytes(b"")
+            append(path, "begin\n")
+        append(path, "1\nand more\n")
+        assert read_all(reader) == ["more", *(["begin", "2"] if days == 2 else []), "begin", "1", "and more"]
+
+
 def test_what_is_written_to_a_renamed_file_comes_before_what_is_written_to_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     append(path, "one\n")
