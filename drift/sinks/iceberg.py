@@ -107,11 +107,19 @@ class IcebergSink(LakeSink):
     def _partitionable(self, rows: pa.Table, name: str) -> pa.Table:
         import pyarrow as pa
 
-        if name in rows.column_names and pa.types.is_float64(rows.schema.field(name).type):
+        if name not in rows.column_names or not pa.types.is_floating(kind := rows.schema.field(name).type):
+            return rows
+        if pa.types.is_float64(kind):
             raise PayloadError(
                 f"partition_by has {name!r}, which is double: PyIceberg reads the values of such partitions with 32 "
                 f"bits, and its filters do not find the rows; map it to text or whole numbers"
             )
+        for value in rows[name].unique().to_pylist():
+            if str(value) in ("-0.0", "nan"):
+                raise PayloadError(
+                    f"partition_by has {name!r}, which is {value}: PyIceberg takes partitions by their bits and the "
+                    f"rows of each by ==, so it writes -0.0 with 0.0 twice, and NaN not at all; map it to another value"
+                )
         return rows
 
     def _has_positions(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,21 @@ def test_every_row_is_found_by_what_a_table_is_partitioned_by(lake: Iceberg, kin
         spec.add_identity("x")
     with pytest.raises(SinkError, match="partition_by has 'x', which is double"):
         wrote(lake, 3, 6, lambda n: {"x": 0.5})
+
+
+@pytest.mark.parametrize("value", [-0.0, math.nan])
+def test_floats_that_pyiceberg_puts_into_two_partitions_or_into_none_are_refused(lake: Iceberg, value: float) -> None:
+    """It takes the partitions by a group, which has two zeros and NaN, and their rows by ==."""
+    values = [0.0, value, 0.5, None]
+    write_all = partial(wrote, lake, row=lambda n: {"x": values[n]}, columns={"x": pa.float32()}, partition_by="x")
+    with pytest.raises(SinkError, match=f"partition_by has 'x', which is {value}: PyIceberg"):
+        write_all(0, 4)
+    write_all(0, 1)
+    with pytest.raises(SinkError, match=f"partition_by has 'x', which is {value}: PyIceberg"):
+        write_all(1, 4)
+    values[1] = -0.5
+    write_all(1, 4)
+    assert sorted(lake.table().scan().to_arrow()["position"].to_pylist()) == [0, 1, 2, 3]
 
 
 def test_what_is_no_longer_in_the_history_of_a_table_is_refused(lake: Iceberg) -> None:
