@@ -1,6 +1,7 @@
 """Steps that divert the items which make them raise: the functions that `on_error="divert"` and `late=` put into maps.
 
-Invariant: for an item that the user's function accepts, these maps give the same as maps with the function itself.
+Invariant: for an item that the user's function accepts, these maps give the same as maps with the function itself; and
+rows stay columns, however many items between them are diverted.
 
 Why: the function is called once for each item, and its exception becomes a diverted item (`drift_graph.diverted`),
 which one following map passes on and another drops.
@@ -16,7 +17,7 @@ from drift_graph.diverted import diverted_by, is_diverted, is_late, report
 from drift_graph.errors import GraphError, ImpureStep
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Arity, Map, as_sequence
-from drift_graph.payloads import AtMostOne, Rows, have_fields, joined
+from drift_graph.payloads import AtMostOne, Interleaved, Mixed, chosen, have_fields, joined
 
 OnError = Literal["error", "divert"]
 
@@ -74,7 +75,7 @@ class TriedRows(GivesRows, _ByValue, frozen=True):
         self._try(payloads, 0, good, flags, apart)
         if not apart:
             return good[0] if len(good) == 1 else joined(good)
-        return PartlyDiverted(joined(good) if good else [], bytes(flags), apart)
+        return Mixed([apart, joined(good) if good else []], bytes(flags))
 
     def _try(self, payloads: Any, start: int, good: list[Any], flags: bytearray, apart: list[Any]) -> None:
         """Compute the payloads; where that raises, each half of them."""
@@ -92,45 +93,6 @@ class TriedRows(GivesRows, _ByValue, frozen=True):
             self._try(payloads[half:], start + half, good, flags, apart)
         else:
             good.append(payloads if self.keeps else found)
-
-
-class PartlyDiverted(Rows):
-    """Rows, some of which are diverted.
-
-    Args:
-        flags: a byte for each row, 1 for those of `good`.
-        apart: what is in place of those that are diverted.
-    """
-
-    __slots__ = ("good", "flags", "apart", "_values")
-    has_fields = False
-
-    def __init__(self, good: Any, flags: bytes, apart: list[Any]) -> None:
-        self.good, self.flags, self.apart = good, flags, apart
-        self._values: list[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.flags)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self.values[at]
-
-    def chosen(self, wanted: Sequence[int]) -> Any:
-        return self.good if wanted == self.flags else super().chosen(wanted)
-
-    @property
-    def reports(self) -> AtMostOne:
-        return AtMostOne(self.flags.translate(_OTHERS), list(map(report, self.apart)))
-
-    @property
-    def values(self) -> list[Any]:
-        if self._values is None:
-            good, apart = iter(self.good), iter(self.apart)
-            self._values = [next(good if flag else apart) for flag in self.flags]
-        return self._values
-
-
-_OTHERS = bytes(not value for value in range(0x100))
 
 
 class TriedStep(_ByValue, frozen=True):
@@ -164,31 +126,49 @@ class WithoutErrors(MapsEach, _ByValue, frozen=True):
 
     def each(self, payloads: Any) -> Any:
         """A byte for each payload, 1 for those to keep."""
-        if isinstance(payloads, PartlyDiverted):
-            return payloads.flags
-        return b"\1" * len(payloads) if have_fields(payloads) else bytes(map(self, payloads))
+        return _flags(self, payloads)
 
 
-class ErrorsOnly(MapsEach, _ByValue, frozen=True):
-    """The diverted items only, as reports."""
+def _flags(test: Callable[[Any], bool], payloads: Any) -> bytes:
+    """Of each payload whether a test of diverted items holds; it is not called with rows, none of which is one."""
+    if isinstance(payloads, Interleaved):
+        return bytes(payloads.of_parts(lambda part: _flags(test, part)))
+    return bytes([test(None)]) * len(payloads) if have_fields(payloads) else bytes(map(test, payloads))
+
+
+class _Reports(MapsEach, _ByValue, frozen=True):
+    """The diverted items of one kind only, as reports."""
 
     def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
-        return (report(payload),) if is_diverted(payload) and not is_late(payload) else ()
+        return (report(payload),) if self.wants(payload) else ()
 
     def each(self, payloads: Any) -> Any:
-        if isinstance(payloads, PartlyDiverted):
-            return payloads.reports
-        return AtMostOne(bytes(len(payloads)), []) if have_fields(payloads) else list(map(self, payloads))
+        flags = _flags(self.wants, payloads)
+        return AtMostOne(flags, list(map(report, chosen(payloads, flags))))
+
+    @staticmethod
+    def wants(payload: Any) -> bool:
+        """Whether it is a diverted item of this kind."""
+        raise NotImplementedError
+
+
+class ErrorsOnly(_Reports, frozen=True):
+    """What could not be processed."""
+
+    @staticmethod
+    def wants(payload: Any) -> bool:
+        return is_diverted(payload) and not is_late(payload)
+
+
+class LateOnly(_Reports, frozen=True):
+    """The late items."""
+
+    @staticmethod
+    def wants(payload: Any) -> bool:
+        return is_late(payload)
 
 
 def late_sinks(dataflow: Dataflow) -> list[str]:
     """The sinks that get late items, from sources with `late=` their name."""
     apart = {each.name for each in dataflow.operators if isinstance(each, Map) and isinstance(each.function, LateOnly)}
     return sorted({edge.target for edge in dataflow.edges if edge.origin in apart})
-
-
-class LateOnly(_ByValue, frozen=True):
-    """The late items only, as reports."""
-
-    def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
-        return (report(payload),) if is_late(payload) else ()

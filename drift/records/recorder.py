@@ -51,7 +51,7 @@ from drift_graph.canonical import joined, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.item import Failure
 from drift_graph.numbers import check_int, check_seconds
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import have_fields
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is set up without its imports; and it reads before it imports the
@@ -191,8 +191,8 @@ class Recorder:
         """The batch that a source makes from what it has read, before the engine gets it."""
         read, data = self._read
         is_read = len(arrived.payloads) == len(read)
-        if is_read and not are_rows(arrived.payloads):  # of rows none is held, or in the place of another
-            is_read = all(map(is_, arrived.payloads, read))
+        if is_read and not have_fields(arrived.payloads):  # of rows none is held, or in the place of another
+            is_read = arrived.payloads is read or all(map(is_, arrived.payloads, read))
         if not is_read:  # some were late, refused, diverted, held, or had been held
             data = joined(arrived.payloads, in_order=False).data
         late = [LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)) for each in arrived.late]

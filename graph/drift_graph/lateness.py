@@ -36,7 +36,7 @@ from drift_graph.errors import LateItem
 from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.metas import Integers
-from drift_graph.payloads import Rows, in_order
+from drift_graph.payloads import Mixed, Rows, in_order
 from drift_graph.policies import EventTime
 from drift_kernel import kernel
 
@@ -133,12 +133,12 @@ class Lateness:
 
     def judge_rows(
         self, rows: Rows, times: Integers, policy: EventTime
-    ) -> tuple[list[int] | None, Integers, list[Late], LateItem | None] | None:
+    ) -> tuple[Rows, Integers, list[int] | None, list[Late], LateItem | None] | None:
         """As `judge`, for rows; None, and nothing has changed, where it is not sure which of them are accepted.
 
         Returns:
-            The indices of the accepted rows, None if all are; the times of all rows, those of belated ones the
-            heartbeat; the late ones, and the late one that ends the run.
+            The accepted rows, with the late ones among them that are diverted, and their times; the indices of the rows
+            that are not late, None if all are; the late ones that are not diverted, and the one that ends the run.
         """
         if policy.future_max is not None and not self._all_in_line(times, policy.future_max):
             return None
@@ -146,10 +146,8 @@ class Lateness:
         behind, times, greatest = self._behind(times, policy)
         if not behind:
             self.greatest = greatest
-            return None, times, [], None
-        if self._apart:
-            return None
-        judged = Judged(rows, times)
+            return rows, times, None, [], None
+        judged = Judged([], array("q"))
         late_payloads = in_order(rows, [at for at, _, _ in behind])
         for (_, time, heartbeat), payload in zip(behind, late_payloads):
             self._refuse_late(judged, payload, time, heartbeat, policy)
@@ -160,8 +158,16 @@ class Lateness:
         else:
             refused = {at for at, _, _ in behind}
             accepted = [at for at in range(len(times)) if at not in refused]
-        self.greatest = max(before, max(map(times.__getitem__, accepted), default=before))
-        return accepted, times, judged.late, judged.error
+        good = in_order(rows, accepted)
+        if self._apart:
+            times, flags = array("q", times), bytearray(b"\1") * len(times)
+            for at, _, heartbeat in behind:
+                times[at], flags[at] = heartbeat, 0
+            good = Mixed([judged.payloads, good], bytes(flags))
+        else:
+            times = array("q", map(times.__getitem__, accepted))
+        self.greatest = max(before, max(times, default=before))
+        return good, times, accepted, judged.late, judged.error
 
     def _behind(self, times: Integers, policy: EventTime) -> tuple[list[tuple[int, int, int]], Integers, int]:
         """See `late_of`, of which the belated are left out; and the times, those of the belated the heartbeat."""

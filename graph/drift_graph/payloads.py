@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress
+from itertools import compress, count
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import xxhash
@@ -234,7 +234,7 @@ class Interleaved(Rows):
         if step != 1:
             return list(self)[at]
         bounds = zip(self._parts, self._firsts(start), self._firsts(max(start, end)))
-        return Interleaved([part[first:stop] for part, first, stop in bounds], owners[start:end])
+        return type(self)([part[first:stop] for part, first, stop in bounds], owners[start:end])
 
     def _firsts(self, at: int) -> list[int]:
         """How many payloads of each part are before this place."""
@@ -248,6 +248,10 @@ class Interleaved(Rows):
 
     def __iter__(self) -> Iterator[Any]:
         return self._in_turn(self._parts)
+
+    @property
+    def values(self) -> list[Any]:
+        return list(self)
 
     def _in_turn(self, parts: Iterable[Iterable[Any]]) -> Iterator[Any]:
         """What there is for the payloads of each part, in the order of all."""
@@ -265,7 +269,20 @@ class Interleaved(Rows):
         if owners and owners.count(owners[0]) == len(owners):
             return self._left(owners[0], wanted, len(owners))
         parts = [self._left(number, wanted, owners.count(number)) for number in range(len(self._parts))]
-        return Interleaved(parts, owners)
+        return type(self)(parts, owners)
+
+    def in_order(self, order: Sequence[int]) -> Any:
+        owners = bytes(map(self._owners.__getitem__, order))
+        numbers = [count() for _ in self._parts]
+        places = list(map(next, map(numbers.__getitem__, self._owners)))  # of each payload in its part
+        parts = []
+        for number, part in enumerate(self._parts):
+            parts.append(in_order(part, list(compress(map(places.__getitem__, order), map(number.__eq__, owners)))))
+        return type(self)(parts, owners)
+
+    def of_parts(self, function: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+        """What a function that takes the payloads of a part gives for each of them, in the order of all."""
+        return self._in_turn(map(function, self._parts))
 
     def _left(self, number: int, wanted: Sequence[int], count: int) -> Any:
         """Those payloads of a part for which `wanted` has a 1: so many."""
@@ -287,6 +304,26 @@ class Interleaved(Rows):
         from drift_graph.canonical import canonical_each, stored_each  # which imports this file
 
         return list(self._in_turn(map(stored_each if stored else canonical_each, self._parts)))
+
+
+class Mixed(Interleaved):
+    """Rows that have fields, and payloads that are set apart between them: parts 1 and 0.
+
+    Why: several of them are joined part by part, so the rows stay columns.
+    """
+
+    __slots__ = ()
+
+    def joined(self, others: Sequence[Any]) -> Mixed | None:
+        apart: list[Any] = []
+        rows, owners = [], b""
+        for each in (self, *others):
+            between, fields = each._parts if isinstance(each, Mixed) else ([], each)
+            apart += between
+            rows.append(fields)
+            owners += each._owners if isinstance(each, Mixed) else b"\1" * len(each)
+        fields = joined([each for each in rows if len(each)])
+        return Mixed([apart, fields], owners) if not fields or have_fields(fields) else None
 
 
 class AtMostOne(Rows):
@@ -366,7 +403,9 @@ def in_order(values: Any, order: Sequence[int]) -> Any:
 def joined(several: Sequence[Any]) -> Any:
     """The values of several lists, one after the other."""
     if several and all(isinstance(each, Rows) for each in several):
-        found = several[0].joined(several[1:])
+        mixed = next((at for at, each in enumerate(several) if isinstance(each, Mixed)), 0)
+        first = several[0] if not mixed else Mixed([[], several[0]], b"\1" * len(several[0]))
+        found = first.joined(several[1:])
         if found is not None:
             return found
     made: list[Any] = []

@@ -168,10 +168,15 @@ def ties_of_policy(
     if policy.tie is not None:
         return ties_of(payloads, policy.tie, source, diverting=diverting)
     try:
-        return numbers_of_hashes(hash64_each(payloads)), None
+        return hashed(payloads), None
     except NoCanonicalForm as none:
         ties, error = ties_one_by_one(payloads, hash64, source, diverting=diverting)
         return array("Q", ties), error or none
+
+
+def hashed(payloads: Any) -> Integers:
+    """The ties of payloads that have no function for it. Raises NoCanonicalForm."""
+    return numbers_of_hashes(hash64_each(payloads))
 
 
 def numbers_of_hashes(hashes: bytes) -> Integers:

@@ -33,11 +33,11 @@ from drift_graph.meta import (
 from drift_graph.metas import Integers, Metas
 from drift_graph.moments import Field
 from drift_graph.operators import Source
-from drift_graph.payloads import AsRows, are_rows, in_order
+from drift_graph.payloads import AsRows, Mixed, have_fields
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.schemas import as_rows, rows_or_diverted
 from drift_graph.stamp_counts import Hashed, StampCounts, hash_of
-from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of, times_or_diverted
+from drift_graph.stamps import check_payloads, hashed, ties_of_policy, timed_rows, times_of, times_or_diverted
 from drift_graph.unchanged import Sample, Sampler
 from drift_graph.unsettled import Unsettled
 
@@ -257,7 +257,7 @@ class SourceMachine:
         """Apply recorded decisions in place of deciding, when a run is replayed."""
         self.heartbeat = max(self.heartbeat, arrived.heartbeat)
         self._count(arrived.metas, arrived.late)
-        if self._has_diverted and not are_rows(arrived.payloads):
+        if self._has_diverted and not have_fields(arrived.payloads):
             self._lateness.late_apart += sum(map(is_late, arrived.payloads))
 
     def remembered(self) -> Remembered:
@@ -390,23 +390,24 @@ class SourceMachine:
 
     def _taken_at_once(self, payloads: Any, policy: EventTime) -> Arrived | None:
         """Accept rows whose times and ties are found in arrays; None, and nothing has changed, if a row may be without
-        them, held or diverted, or if two different rows may have one tie.
+        them, or held, or if two different rows may have one tie.
         """
-        before = self._lateness.greatest
+        before = self._lateness.greatest, self._lateness.late_apart
         timed = timed_rows(payloads, policy)
         judged = None if timed is None else self._lateness.judge_rows(payloads, timed.times, policy)
         if timed is None or judged is None:
             return None
-        accepted, times, late, error = judged
+        payloads, times, accepted, late, error = judged
         metas = None
-        if accepted is not None:
-            payloads, times = in_order(payloads, accepted), array("q", map(times.__getitem__, accepted))
         if not times:
             metas = Metas()
         elif (ties := timed.ties(accepted)) is not None:
+            if isinstance(payloads, Mixed):
+                of_rows = ties
+                ties = array("Q", payloads.of_parts(lambda part: of_rows if have_fields(part) else hashed(part)))
             metas = self._numbered(times, ties, payloads, policy)[0]
         if metas is None:
-            self._lateness.greatest = before
+            self._lateness.greatest, self._lateness.late_apart = before
             return None
         self._follow(policy)
         self._count(metas, late)
