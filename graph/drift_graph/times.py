@@ -263,7 +263,8 @@ class SourceMachine:
     def remembered(self) -> Remembered:
         """The state that `recall` takes; not for live sources."""
         ordinals = [known for known in self._stamp_counts.listed() if known[0] >= self._lateness.least]
-        held, seen = [tuple(each) for each in self._lateness.held], self._lateness.seen
+        held = [tuple(each) for each in self._lateness.held]
+        seen = self._lateness.seen if held else 0  # which means nothing then
         return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals, held, seen)
 
     def recall(self, remembered: Remembered) -> None:
@@ -401,7 +402,7 @@ class SourceMachine:
         metas = None
         if not times:
             metas = Metas()
-        elif (ties := timed.ties(accepted)) is not None:
+        elif (ties := array("Q") if accepted == [] else timed.ties(accepted)) is not None:
             if isinstance(payloads, Mixed):
                 of_rows = ties
                 ties = array("Q", payloads.of_parts(lambda part: of_rows if have_fields(part) else hashed(part)))

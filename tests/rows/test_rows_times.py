@@ -90,6 +90,7 @@ def taken(machine: SourceMachine, payloads: Any) -> tuple[object, ...]:
 @example([(1, 1), (2, 2), (3, 3), (4, 4)], "int", {"tie": "id"}, (1,), 9, {"diverting": True})
 @example([(31, 1)], "unsigned", {}, (), 1, {})
 @example([(1, 1), (5, 2), (0, 3)], "int", {"tie": "id", "late": "divert"}, (), 3, {"late_apart": True})
+@example([(21, 1), (14, 2), (15, 2)], "int", {"tie": "id", "lateness": 3}, (), 1, {"late_apart": True})
 def test_columns_give_the_metas_late_items_and_errors_of_dicts(
     pairs: list[tuple[int, int]],
     kind: str,
