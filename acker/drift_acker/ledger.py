@@ -31,7 +31,7 @@ class Ledger:
         return xxhash.xxh64_intdigest(self._sender.to_bytes(2, "big") + self._sent.to_bytes(8, "big")) or 1
 
 
-class LaterHeld:
+class Hold:
     """Tracks what of one level waits for its time in a worker.
 
     Attributes:

@@ -202,11 +202,11 @@ def _results(part: Any, arrays: Sequence[Array]) -> pl.Series | list[Any]:
     return made if counts.all() else made.set(pl.Series(counts == 0), None)
 
 
-def _joined_results(each: Sequence[pl.Series | list[Any]]) -> pl.Series | Sequence[Any]:
+def _joined_results(parts: Sequence[pl.Series | list[Any]]) -> pl.Series | Sequence[Any]:
     """Results one after the other: in a column, unless they are in none."""
-    if len({each.dtype if isinstance(each, pl.Series) else None for each in each}) == 1 and type(each[0]) is not list:
-        return pl.concat(each)  # type: ignore[type-var]
-    return in_a_column(list(chain.from_iterable(each)))
+    if len({part.dtype if isinstance(part, pl.Series) else list for part in parts}) == 1 and type(parts[0]) is not list:
+        return pl.concat(parts)  # type: ignore[type-var]
+    return in_a_column(list(chain.from_iterable(parts)))
 
 
 def merging_of(

@@ -26,7 +26,7 @@ from drift.machines.worker import BARRIER, Part, Worker
 from drift.spilled import Spilled
 from drift.state.checkpoint import Output
 from drift.state.run_checkpoints import Begin, Taken
-from drift_acker.ledger import LaterHeld, Ledger, ack_of
+from drift_acker.ledger import Hold, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded
@@ -58,7 +58,7 @@ class LocalEngine:
         self._worker = self._hired()
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
-        self._held = LaterHeld(self._ledger)
+        self._hold = Hold(self._ledger)
         self._waiting = Ordering(self._policy)
         self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
         self._heartbeat = BEGINNING  # the least of them
@@ -97,7 +97,7 @@ class LocalEngine:
         self._checkpoint_at = checkpoint.at
         for name, columns in sends.get(BARRIER, ()):
             self._barrier.add(name, columns)
-        self._acker.handle(ack_of((), (), (), self._held.moved(self._worker.least_later)))
+        self._acker.handle(ack_of((), (), (), self._hold.moved(self._worker.least_later)))
         self.progress.resume(checkpoint, self._feed.items_in, self._feed.late_items)
 
     @property
@@ -167,7 +167,7 @@ class LocalEngine:
             least = min(columns.metas[0] for _, columns in parts)
             message = [(global_time_of(least), self._ledger.checksum(), 0)]
         acker = self._acker
-        acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
+        acker.handle(ack_of((), message, beats, self._hold.moved(self._least_later)))
         rest: list[Part] = []
         complete_below = min(self._heartbeat, self._waiting.least)
         made = self._worker.turn(parts, acker.minimal_time, complete_below, rest).get(BARRIER, [])
@@ -178,7 +178,7 @@ class LocalEngine:
         self._learn(_items_of(parts) - _items_of(rest), made)
         if rest:
             self._policy.begin()
-        acker.handle(ack_of(message, (), (), self._held.moved(self._least_later)))
+        acker.handle(ack_of(message, (), (), self._hold.moved(self._least_later)))
         self._worker.settle(acker.minimal_time, min(self._heartbeat, self._waiting.least))
         if self._overflow is not None:
             self._overflow.relieve(self._worker)

@@ -156,22 +156,18 @@ class Unread:
     """
 
     def __init__(self, lookup: Lookup) -> None:
-        self._lookup = lookup
+        self.lookup = lookup
         self._looked_up: dict[Any, None] = {}
 
     def know(self, keys: Iterable[Any]) -> None:
         """Mark keys whose states the stage already has."""
         self._looked_up.update(dict.fromkeys(keys))
 
-    def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Look up the keys that were not looked up before; the states that the store has of them."""
-        new = self.unknown(keys)
-        self.know(new)
-        return list(self._lookup(new)) if new else []
-
-    def unknown(self, keys: Iterable[Any]) -> list[Any]:
-        """Those of the keys that would be looked up now."""
-        return [key for key in dict.fromkeys(keys) if key not in self._looked_up]
+    def new(self, keys: Sequence[Any]) -> list[Any]:
+        """Those of the keys that are to be looked up now, and count as looked up from here on."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._looked_up]
+        self._looked_up.update(dict.fromkeys(new))
+        return new
 
     def forget(self, keys: Iterable[Any]) -> None:
         """Look these keys up again: the stage has gone back to before it had their states."""
@@ -201,12 +197,12 @@ class Paged(Unread):
     def know(self, keys: Iterable[Any]) -> None:
         self.recent.update(dict.fromkeys(keys))
 
-    def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Look up the keys whose states are not here."""
+    def new(self, keys: Sequence[Any]) -> list[Any]:
+        """Those of the keys whose states are not here."""
         states, recent, asked = self._states, self.recent, dict.fromkeys(keys)
         new = [key for key in asked if key not in recent and key not in states]
         recent.update(asked)
-        return list(self._lookup(new)) if new else []
+        return new
 
 
 class KeyedState(ABC):
@@ -229,8 +225,14 @@ class KeyedState(ABC):
         """Fetch the states of the keys of a batch, sorted by meta, before its items are processed."""
         if self._touched is not None:
             self._touched.add(metas, keys)
-        if self._unread is not None:
-            self.put(self._unread.of(keys))
+        self.look_up(keys)
+
+    def look_up(self, keys: Sequence[Any]) -> Sequence[Any]:
+        """Fetch the states of keys that a store may still have; the keys of which it was asked."""
+        new = () if self._unread is None else self._unread.new(keys)
+        if self._unread is not None and new:
+            self.put(list(self._unread.lookup(new)))
+        return new
 
     def track(self, *, tracks: bool = True) -> None:
         """Start tracking changes for checkpoints, before any item; or, with False and at any time, stop it."""
@@ -250,7 +252,7 @@ class KeyedState(ABC):
         assert self._touched is not None
         keys = list(self._touched.take(checkpoint))
         if self._paged is not None:
-            self.put(self._paged.of(keys))
+            self.look_up(keys)
         return self.as_of(checkpoint, keys)
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:

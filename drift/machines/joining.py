@@ -21,9 +21,8 @@ from drift.operators import JoinsRows, Process, Timer
 from drift_graph.item import Columns
 from drift_graph.meta import (
     END_OF_TIME,
+    FIRST_OF_MOMENT,
     LATER_MARK,
-    TIME_MIN,
-    global_time,
     pack_time,
     time_of,
     varint,
@@ -158,7 +157,7 @@ class WaitingRows(_RowsByKey):
     @property
     def least(self) -> bytes | None:
         time = self._arrays.least if self._arrays else None
-        return None if time is None else self._moment(time) + global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
+        return None if time is None else self._moment(time) + FIRST_OF_MOMENT
 
     def __len__(self) -> int:
         return len(self._arrays) if self._arrays else 0

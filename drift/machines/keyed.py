@@ -895,10 +895,11 @@ class KeyedStage(KeyedState):
         """
         self._undo.make = make
 
-    def get(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
-        if self._undo and self._unread is not None and self._paged is None:  # with pages there is no form in order
-            self._undo.note(Read(self._unread.unknown(keys)))
-        super().get(metas, keys)
+    def look_up(self, keys: Sequence[Any]) -> Sequence[Any]:
+        new = super().look_up(keys)
+        if new and self._undo and self._paged is None:  # with pages there is no form in order
+            self._undo.note(Read(new))
+        return new
 
     def _note(self, keys: Iterable[Any]) -> None:
         """Note what keys have, which is not in the form in order, before a step that corrects nothing changes it."""
@@ -953,7 +954,7 @@ class KeyedStage(KeyedState):
         there = [key for key in keys if known is None or key in known]
         rest = [key for key in keys if known is not None and key not in known]
         if self._paged is not None:
-            self.put(self._paged.of(rest))
+            self.look_up(rest)
         return Entries.of(chain(before.as_of(checkpoint, there), self.as_of(checkpoint, rest)))
 
     def track(self, *, tracks: bool = True) -> None:

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import strategies as st
 
 from drift.columns import joined
+from drift.columns.sided import PairRows
 from drift.machines.checkpoints import DELETED
 from drift.machines.keyed import KeyedStage
 from drift_graph.canonical import canonical_each
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time
+from drift_graph.meta import END_OF_TIME, global_time, moment_of
 from drift_graph.metas import Metas
 
 
@@ -50,15 +51,25 @@ def check_in_step(
             batch = listed
         at = end
         fires = at == len(times) or data.draw(st.integers(0, 3)) > 0
+        within = data.draw(st.booleans())
         for stage, payloads, out in zip(machines, (batch, listed), sent):
             stage.heartbeat = stage.complete_below = bound
             processed = stage.process(Columns(Metas(metas), payloads, None), {})
-            for made in (processed, stage.fire({})) if fires else (processed,):
+            each_made = [processed]
+            if fires and within and (first := machines[1].least_timer) is not None and first < bound:
+                stage.heartbeat = first + b"\0"  # a frontier within the moment of some timers
+                each_made.append(stage.fire({}))
+                stage.heartbeat = bound
+            if fires:
+                each_made.append(stage.fire({}))
+            for made in each_made:
                 assert made.diffs is None and len(made.metas) == len(made.payloads)
                 assert type(made.payloads) is not rows_type or made.metas.is_increasing()
                 out += zip(made.metas, canonical_each(made.payloads), canonical_each(list(made.payloads)))
         if not fires:
             continue
+        if rows_type is PairRows:  # others have timers that give nothing, which are not named
+            check_first_timers(*machines)
         assert sorted(sent[0]) == sorted(sent[1])  # rows one by one give some ahead of others
         if data.draw(st.integers(0, 2)) == 0:
             machines[0].settle(bound)
@@ -70,3 +81,12 @@ def check_in_step(
                 machines[0].restore(stored.items())
         elif data.draw(st.integers(0, 3)) == 0:
             machines[0].rewind(bound)
+
+
+def check_first_timers(in_columns: KeyedStage, one_by_one: KeyedStage) -> None:
+    """A form may name the beginning of the moment of its first timer, and nothing above that timer: time does not pass
+    what is named, so it waits for the moment as a whole.
+    """
+    if (named := in_columns.least_timer) is not None:
+        first = one_by_one.least_timer
+        assert first is not None and named <= first and moment_of(named) == moment_of(first)

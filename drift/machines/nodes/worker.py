@@ -45,7 +45,7 @@ from drift.machines.nodes.node import (
 from drift.machines.nodes.snapshots import NoRoom, Shelf, SnapshotName, merged, restored_from
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Snapshot, Worker
-from drift_acker.ledger import LaterHeld, Ledger, ack_of
+from drift_acker.ledger import Hold, Ledger, ack_of
 from drift_acker.table import Ack, Entry
 from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -144,7 +144,7 @@ class WorkerNode(Node):
 
     def _start_ledger(self, generation: int) -> None:
         self._ledger = Ledger(self._index + 1, generation)
-        self._later = [LaterHeld(self._ledger, level) for level in range(self.levels.count)]
+        self._holds = [Hold(self._ledger, level) for level in range(self.levels.count)]
 
     def _begin(self, reached: bytes) -> None:
         """Start with nothing in flight, at this minimal time."""
@@ -442,7 +442,7 @@ class WorkerNode(Node):
             left: what was not taken.
         """
         self._worked = True
-        causes = [[each.granule] if each.granule is not None else [] for each in self._later]
+        causes = [[hold.granule] if hold.granule is not None else [] for hold in self._holds]
         for batch in batches:
             causes[batch.level].append(batch.granule)
         granules = list(accumulate((min(each, default=ABOVE_ALL) for each in causes), min))
@@ -457,14 +457,14 @@ class WorkerNode(Node):
 
     def _moved(self, sent: Sequence[Entry]) -> list[Entry]:
         """The entries of an ack so that all that waits now is tracked, with these messages."""
-        leant_on = {granule for granule, _, _ in sent}
+        of_sent = {granule for granule, _, _ in sent}
         moved: list[Entry] = []
-        placed = BEGINNING  # the greatest place where more comes to wait behind a level
-        for held, least in reversed([*zip(self._later, self.machine.least_by_level)]):
-            before = held.granule
-            moved += held.moved(least, leant_on=before is not None and (before in leant_on or before <= placed))
+        greatest = BEGINNING  # of the granules at which levels behind begin to hold
+        for hold, least in reversed([*zip(self._holds, self.machine.least_by_level)]):
+            before = hold.granule
+            moved += hold.moved(least, leant_on=before is not None and (before in of_sent or before <= greatest))
             if least is not None and least != before:
-                placed = max(placed, least)
+                greatest = max(greatest, least)
         return moved
 
     def _ack(self, ack: Ack) -> Send:
