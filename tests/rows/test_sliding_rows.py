@@ -184,6 +184,26 @@ def test_slices_of_nulls_alone_stay_numbers(values: list[Any], monkeypatch: pyte
 
 
 @pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
+@pytest.mark.parametrize("value", [3, 2.5])
+@pytest.mark.parametrize("rounds", [range(2), range(3, 6), range(10)], ids=str)
+def test_objects_that_are_all_nulls_for_a_while_are_merged_in_arrays(
+    value: float, rounds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such slices have no type: those of whole batches are objects, and so are the windows that they are in."""
+    graph = drift.Graph("windows")
+    by_key = graph.source("items", time=drift.EventTime(itemgetter("day"))).key_by(itemgetter("zone"))
+    several = {name: getattr(agg, name)(itemgetter("n")) for name in ("sum", "mean", "min", "max")}
+    by_key.window(drift.windows.sliding(9, every=3)).aggregate(**several).sink("out")
+    items = [
+        {"zone": at % 5, "day": at // 5, "n": None if at // 5 // 9 in rounds else at * value}
+        for at in range(5 * 9 * 10)
+    ]
+    expected = drift.run(graph, {"items": items}, engine="reference").finish().digest
+    monkeypatch.setattr(_Merged, "__call__", None)
+    assert drift.run(graph, {"items": items}, batch_items=15).finish().digest == expected
+
+
+@pytest.mark.skipif(kernel is None, reason="the arrays are the kernel's")
 @pytest.mark.parametrize("many", [1, 30, 60])
 @pytest.mark.parametrize("field, value", [
     ("n", 2**61), ("n", -(2**61)), ("n", None), ("fare", None), ("fare", math.nan), ("fare", -0.0)
