@@ -25,6 +25,7 @@ from drift.extras import need
 from drift.fields import check_names
 from drift.guarantees import SourceGuarantee
 from drift.places import Storage, is_named, storage_of
+from drift.sources.ahead import Ahead
 from drift.sources.base import OwnSource, Reader
 from drift.sources.frames import Payload
 from drift.sources.known import Mark, changed_of, content_of
@@ -249,13 +250,16 @@ class ParquetSource(OwnSource):
 
         make = Maker(path, wanted, payload, self._kind)
 
+        ahead = Ahead(behind)
+
         def close() -> None:
+            ahead.wait()
             file.close()
             if exact is not None:
                 exact.close()
 
         where, rows = (self._storage, self._path, etag), file.metadata.num_rows
-        poller = _ParquetPoller(*where, path, behind(0), make, rows, close, behind)
+        poller = _ParquetPoller(*where, path, ahead.behind(0), make, rows, close, ahead.behind)
         return FiniteReader(poller, AsMade(), self._diverts_as)
 
     def reads(self, file: Path) -> bool:
