@@ -146,6 +146,10 @@ class MapsEach(LibraryFunction):
         """Whether it gives rows in columns; `given`: whether it gets such."""
         return False
 
+    def passes(self, name: str) -> str | None:
+        """The field of what it gives that has the values of this field of what it takes; None if none is known to."""
+        return None
+
 
 class GivesRows(MapsEach):
     """A function that leaves its arguments as they are, and gives rows in columns."""

@@ -150,6 +150,14 @@ class Expressions(GivesRows, _ByValue, frozen=True):
             return Frame(pl.DataFrame([frame.get_column(name) for name in names]))
         return Frame(tried(frame_of(payloads, self.schema), [self.step]).rows)
 
+    def passes(self, name: str) -> str | None:
+        made = [field for field, _ in _fields_made(self.schema, ("select", self.computed), "")]
+        if self.kind == "with_columns" and name not in made:
+            return name
+        field, each = pl.col(name).meta, [expression.meta for expression in map(_restored, self.computed)]
+        found = (one.output_name(raise_if_undetermined=False) for one in each if field.eq(one.undo_aliases()))
+        return next(found, None) if name[:1] not in ("*", "^") else None
+
     def made_of(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What is computed of rows with these fields."""
         return _computed(rows, [self.step])

@@ -72,6 +72,9 @@ class FirstOfKey(_ByValue, frozen=True):
     def __call__(self, has_passed: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
         return True, () if has_passed else (payload,)
 
+    def keeps_key(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        return names
+
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         return not_in_columns(key)
 
@@ -158,6 +161,9 @@ class Members(_ByValue, MapsEach, frozen=True):
 
     def gives_rows(self, given: bool) -> bool:
         return given
+
+    def passes(self, name: str) -> str | None:
+        return name
 
     def each(self, payloads: Any) -> Any:
         return payloads if are_rows(payloads) and payloads.members is not None else list(payloads)

@@ -117,6 +117,9 @@ class FlatRow(MapsEach, _ByValue, frozen=True):
     def gives_rows(self, given: bool) -> bool:
         return given
 
+    def passes(self, name: str) -> str | None:
+        return name if name == "key" and self.has_key else None
+
     def each(self, payloads: Any) -> Any:
         rows = payloads.flat(self.names) if are_rows(payloads) else None
         return list(map(self, payloads)) if rows is None else rows

@@ -76,6 +76,9 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
     def initials(self) -> tuple[Any, ...]:
         return tuple(initial for each in self.aggregates for initial in each.initials)
 
+    def keeps_key(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        return None if names is None or not set(self.names).isdisjoint(names) else names
+
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         named = list(zip(self.names, self.aggregates))
         for key, payload in zip(rows.keys, rows.payloads):
@@ -132,6 +135,9 @@ class RollingStep(_ByValue, RollsRows, frozen=True):
     @property
     def initials(self) -> tuple[Any, ...]:
         return self.running.initials
+
+    def keeps_key(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        return self.running.keeps_key(names)
 
     @property
     def behind(self) -> int:

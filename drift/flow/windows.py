@@ -304,6 +304,9 @@ def parts_of(aggregate: Aggregate[Any, Any]) -> dict[str, Aggregate[Any, Any]]:
 class _InColumns(OfAggregate, frozen=True):
     """The function for items of windows that are computed in columns, where their key and their aggregates are such."""
 
+    def keeps_key(self, names: Sequence[str] | None) -> Sequence[str]:
+        return ("key",)
+
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         """Why windows of this key are not computed in columns, for people; "" where they are."""
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
@@ -530,6 +533,9 @@ class _Merged(_ByValue, MergesSlices, frozen=True):
     @property
     def user_function(self) -> Callable[..., Any]:
         return self.aggregate.function_shown(self.aggregate.merge)
+
+    def keeps_key(self, names: Sequence[str] | None) -> Sequence[str]:
+        return ("key",)
 
     def __call__(self, state: Any, part: Slice, time: int) -> Stepped:
         start = part.start

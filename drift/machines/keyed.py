@@ -108,7 +108,7 @@ class KeyedStage(KeyedState):
         fired: how many timers the last `fire` fired one by one.
         in_order: the form in order of its logic.
         has_columns: whether it has a form for rows in columns, where nothing can come below them.
-        is_timed, only_at_ends, keeps_owner, form, objects_because: see `Logic`.
+        is_timed, only_at_ends, keeps_owner, keeps_key, form, objects_because: see `Logic`.
     """
 
     def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
@@ -116,7 +116,8 @@ class KeyedStage(KeyedState):
         self._logic = logic
         self.is_timed, self.only_at_ends, self.form = logic.is_timed, logic.only_at_ends, logic.form
         self._on_rows: Any = getattr(logic, "on_rows", None)
-        self.keeps_owner, self.objects_because = logic.keeps_owner, logic.objects_because
+        self.keeps_owner, self.keeps_key = logic.keeps_owner, logic.keeps_key
+        self.objects_because = logic.objects_because
         self._cyclic = cyclic
         self._group = group
         self._group_suffix = ranks[0]

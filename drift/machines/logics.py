@@ -76,6 +76,8 @@ class Logic(Protocol):
         only_at_ends: whether rows only change states and set timers, which alone give outputs: then no row is needed
             before the heartbeat has passed it.
         keeps_owner: whether all its rows come from one stage before it, with the same keys.
+        keeps_key: optional, the fields that are the key in its outputs, or in their members, from those in its rows
+            (None where the key is no fields); None where they are not known.
         objects_because: why rows in columns give objects, as a clause; "" if they give rows.
     """
 
@@ -90,6 +92,7 @@ class Logic(Protocol):
     phase: int
     only_at_ends: bool
     keeps_owner: bool
+    keeps_key: Any
     objects_because: str
 
     @property
@@ -131,6 +134,7 @@ class _Untimed:
     objects_because = "a grouping gives tuples of payloads"
     phase = 0
     takes = None
+    keeps_key: Any = None
     in_order: Any = None
     noting: Noting | None = None
 
@@ -167,7 +171,7 @@ class ScanLogic(_Untimed):
             step = noted_inside(step, self.noting)
             self._step = field_of(step, "__call__", step)
         self.on_rows: Any = field_of(step, "on_rows")
-        self.objects_because = _objects_because(step, key)
+        self.objects_because, self.keeps_key = _objects_because(step, key), field_of(step, "keeps_key")
         on_batch = field_of(step, "on_batch")
         if on_batch is not None:
             self.on_batch = on_batch  # type: ignore[method-assign]
@@ -259,7 +263,7 @@ class ProcessLogic:
         form = None if in_cycle else form
         self.in_order = partial(form, process) if form is not None and form.is_built else None
         self.only_at_ends = form is not None and form.only_at_ends
-        self.keeps_owner = field_of(on_item, "keeps_owner", False)
+        self.keeps_owner, self.keeps_key = field_of(on_item, "keeps_owner", False), field_of(on_item, "keeps_key")
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.objects_because = _objects_because(on_item, process.key)
         self.timer, self.phase = process.timer, process.phase

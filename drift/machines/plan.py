@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from drift.flow.fields import Fields, names_of
 from drift.machines.counts import Counts, Left
 from drift.machines.fusing import Fused, fused_form
 from drift.machines.keyed import KeyedStage, Place
@@ -19,8 +20,10 @@ from drift.machines.levels import Levels, levels_of
 from drift.machines.logics import GroupLogic
 from drift.machines.maps import Program
 from drift.operators import OpensWindows
+from drift_graph.functions import field_of
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, varint
+from drift_graph.moments import Field
 from drift_graph.operators import Map
 
 
@@ -106,16 +109,42 @@ class Plan:
     def levels(self) -> Levels:
         """The levels of targets and groupings."""
         stages = self.stages()
+        waits = {name: stage.is_timed or stage.has_columns for name, stage in stages.items()}
         before = {name: [origin for origin, each in self.programs.items() if name in each.targets] for name in stages}
         return levels_of(
             [source.name for source in self.dataflow.sources],
             self.components,
             before,
-            {name: stage.is_timed or stage.only_at_ends or stage.has_columns for name, stage in stages.items()},
-            in_memory={name: stage.keeps_owner and len(before[name]) == 1 for name, stage in stages.items()},
+            waits,
+            in_memory={
+                name: len(before[name]) == 1
+                and waits.get(before[name][0], False)
+                and (stage.keeps_owner or self._keeps_key(stages[before[name][0]], before[name][0], name))
+                for name, stage in stages.items()
+            },
             is_cyclic={component: self.is_cyclic(component) for component in self.components},
             puts_later=self.puts_later,
         )
+
+    def _keeps_key(self, stage: KeyedStage, origin: str, target: str) -> bool:
+        """Whether items of a grouping have the key of those before the grouping `origin` that they were made of.
+
+        That is known of fields that the stage, and all maps on the way, are known to keep as they are. A path into a
+        field is not followed.
+        """
+        key, fields = self.key_of(target), names_of(self.key_of(origin))
+        names = stage.keeps_key(fields) if stage.keeps_key is not None else None
+        names = None if names is None or any("." in name for name in names) else tuple(names)
+        todo, done = [(self.output_of(origin), names)], set[Any]()
+        while todo:
+            done.add(at := todo.pop())
+            name, names = at
+            for consumer in self.dataflow.consumers(name):
+                if consumer.name == target and not (type(key) in (Field, Fields) and key.paths == names):
+                    return False
+                if isinstance(consumer, Map) and (following := (consumer.name, _passed(consumer, names))) not in done:
+                    todo.append(following)
+        return True
 
     def settled(self, stages: Mapping[str, KeyedStage]) -> dict[str, KeyedStage]:
         """Those of a worker's stages that may wait until nothing comes below their rows, and then correct nothing."""
@@ -139,6 +168,15 @@ class Plan:
     def is_loop(self, loop: tuple[str, ...]) -> bool:
         """Whether items of one of `loops` can come back to it."""
         return len(loop) > 1 or loop[0] in self.programs[loop[0]].targets
+
+
+def _passed(operator: Map, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The fields of what a map gives that are these of what it takes; None if that is not known of all."""
+    if operator.arity == "keep" or names is None:
+        return names
+    passes: Callable[[str], str | None] = field_of(operator.function, "passes", lambda name: None)
+    found = [each for each in map(passes, names) if each is not None]
+    return tuple(found) if len(found) == len(names) else None
 
 
 def _components(names: list[str], targets: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:

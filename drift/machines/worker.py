@@ -665,6 +665,7 @@ class Worker:
             return
         for worker, parts in self._router.route(ports).items():
             if worker != self._index:
+                assert self._levels.stays.isdisjoint(name for name, _ in parts), "the plan took a key for another"
                 sends.setdefault(worker, []).extend(parts)
                 continue
             for name, columns in parts:

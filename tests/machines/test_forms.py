@@ -101,9 +101,10 @@ def test_levels_count_the_steps_that_wait() -> None:
     hours = source(graph).key_by("zone").window(drift.windows.tumbling(9)).rows(name="hours", n=drift.agg.sum("n"))
     days = hours.key_by("n").window(drift.windows.tumbling(99)).rows(name="days", n=drift.agg.sum("n"))
     days.key_by("n").running(name="total", total=drift.agg.sum("n")).sink("out")
+    hours.key_by("key").running(name="same", total=drift.agg.sum("n")).sink("beside")
     assert levels_of(graph) == {
         "trips": ("source", 0), "hours": ("settled", 1), "days": ("settled", 2), "total": ("settled", 3),
-        "out": ("sink", 3),
+        "out": ("sink", 3), "same": ("settled", 1), "beside": ("sink", 1),
     }  # fmt: skip
     forms = forms_of(graph.build())
     assert forms["total"].gives == "rows" and forms["hours"].runs == "kernel"
