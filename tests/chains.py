@@ -31,9 +31,19 @@ LATENESS = 6
 IDLE_MS = 5
 FIELDS = {"code": int, "n": int, "at": int}
 JOINS = ("pairs", "left pairs", "as of")
+STAY = (
+    "tumbling",
+    "sliding",
+    "session",
+    "count",
+    "running",
+    "rolling",
+    "first",
+    "filter",
+)  # rows keep their key in them
 KINDS = (
-    *("tumbling", "sliding", "session", "count", "running", "rolling", "first", *JOINS),
-    *("ends", "scan", "group", "objects", "timers", "python", "filter", "loop", "loop of windows"),
+    *(*STAY, *JOINS),
+    *("ends", "scan", "group", "objects", "timers", "python", "loop", "loop of windows"),
 )
 
 
@@ -250,10 +260,12 @@ def _smaller(chain: Chain) -> Iterator[Chain]:
 def case_of(seed: int) -> ChainCase:
     """The case of a number: odd ones have tight limits; in every third one most steps have the key of those before."""
     chosen = Random(seed)
-    same_keys = 0.7 if seed % 3 == 0 else 0.1
+    same_key = seed % 3 == 0
 
     def step() -> Step:
-        keys = 0 if chosen.random() < same_keys else chosen.randint(1, 5)
+        if same_key and chosen.random() < 0.8:
+            return Step(chosen.choice(STAY), chosen.choice([0, 0, 0, 1]), 0)
+        keys = 0 if chosen.random() < 0.1 else chosen.randint(1, 5)
         return Step(chosen.choice(KINDS), keys, chosen.choice([0, 0, 1, 2, 3]))
 
     steps = [step() for _ in range(chosen.randint(2, 5))]
