@@ -21,6 +21,7 @@ from in_rows import SCHEMA, InBoth, InRows
 from tight import Limits, drawn, dropped_states, limited
 
 import drift
+from drift.engines.simulated.schedule import Scheduled
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.plan import Plan
 from drift.testing.check import Case, Failure, Output, Result, check
@@ -30,7 +31,7 @@ from drift_graph.errors import ProcessError
 LATENESS = 6
 IDLE_MS = 5
 FIELDS = {"code": int, "n": int, "at": int}
-JOINS = ("pairs", "left pairs", "as of")
+JOINS = ("pairs", "left pairs", "all pairs", "as of")
 STAY = (
     "tumbling",
     "sliding",
@@ -172,7 +173,8 @@ def chained(graph: drift.Graph, stream: Any, other: Any, step: Step, name: str) 
         if kind == "as of":
             found = keyed.join_as_of(other, flat=True)
         else:
-            found = keyed.join(other, within=(3, 2), how="left" if kind == "left pairs" else "inner", flat=True)
+            within = None if kind == "all pairs" else (3, 2)
+            found = keyed.join(other, within=within, how="left" if kind == "left pairs" else "inner", flat=True)
         return found.select("code", "at", n=(pl.col("n") + pl.col("m").fill_null(5)) % 1000)
     if kind == "ends":
         return keyed.at_end(total).map(of_end)
@@ -208,6 +210,16 @@ def graph_of(chain: Chain) -> drift.Graph:
 # Cases.
 
 
+class _Spared(Simulation):
+    """No process dies before so many events."""
+
+    spared = 0
+
+    def _may_die(self, event: Scheduled) -> None:
+        if len(self.log) > self.spared:
+            super()._may_die(event)
+
+
 @dataclass(frozen=True)
 class ChainCase(Case):
     """
@@ -216,12 +228,14 @@ class ChainCase(Case):
         form: in which the input comes.
         limits: of the machines.
         drops: whether workers drop all states that they may.
+        spared: events before the first death: at the beginning there is little to lose.
     """
 
     chain: Chain = field(kw_only=True)
     form: type[Simulation] = field(kw_only=True)
     limits: Limits = field(kw_only=True, default_factory=dict)
     drops: bool = field(kw_only=True, default=False)
+    spared: int = field(kw_only=True, default=0)
 
     def smaller(self) -> Iterator[Case]:
         """With one part of the chain less, or simpler; with one limit less; with all states in memory."""
@@ -233,11 +247,14 @@ class ChainCase(Case):
             yield replace(self, limits={other: value for other, value in self.limits.items() if other != name})
         if self.drops:
             yield replace(self, drops=False)
+        if self.spared:
+            yield replace(self, spared=0)
 
     def check(self, expected: Output | None = None, *, plan: Plan | None = None) -> Result:
         """Run it and compare it with the reference. No process dies so often that its run may be given up."""
+        form = type(self.form.__name__, (_Spared, self.form), {"spared": self.spared})
         with limited(self.limits), dropped_states() if self.drops else nullcontext():
-            result = check(self, expected, plan=plan, simulation=self.form)
+            result = check(self, expected, plan=plan, simulation=form)
         error = result.output.error
         if result.failure is None and isinstance(error, ProcessError):
             result.failure = Failure("another error", f"the run gave up: {error}")
@@ -258,13 +275,16 @@ def _smaller(chain: Chain) -> Iterator[Chain]:
 
 
 def case_of(seed: int) -> ChainCase:
-    """The case of a number: odd ones have tight limits; in every third one most steps have the key of those before."""
+    """The case of a number: odd ones have tight limits; in every third one most steps have the key of those before, and
+    in every third one many are joins.
+    """
     chosen = Random(seed)
-    same_key = seed % 3 == 0
 
     def step() -> Step:
-        if same_key and chosen.random() < 0.8:
+        if seed % 3 == 0 and chosen.random() < 0.8:
             return Step(chosen.choice(STAY), chosen.choice([0, 0, 0, 1]), 0)
+        if seed % 3 == 1 and chosen.random() < 0.4:
+            return Step(chosen.choice(JOINS), chosen.randint(1, 3), 0)
         keys = 0 if chosen.random() < 0.1 else chosen.randint(1, 5)
         return Step(chosen.choice(KINDS), keys, chosen.choice([0, 0, 1, 2, 3]))
 
@@ -275,7 +295,7 @@ def case_of(seed: int) -> ChainCase:
     inputs = {source.name: _rows(1000 * at, chosen) for at, source in enumerate(dataflow.sources)}
     schedule = Schedule(
         workers=chosen.choice([1, 2, 2, 3]),
-        batch_items=chosen.choice([1, 2, 8, 32]),
+        batch_items=chosen.choice([1, 2, 2, 4, 8, 32]),
         fused=chosen.random() < 0.8,
         live=tuple(inputs) if chain.idle else (),
         noise=1 + chosen.getrandbits(48),
@@ -283,13 +303,14 @@ def case_of(seed: int) -> ChainCase:
     )
     form = chosen.choice([InRows, InRows, InBoth, Simulation])
     limits, drops = drawn(chosen) if seed % 2 else {}, chosen.random() < 0.1
-    return ChainCase(dataflow, inputs, schedule, chain=chain, form=form, limits=limits, drops=drops)
+    spared = chosen.choice([0, 0, 60, 120, 240])
+    return ChainCase(dataflow, inputs, schedule, chain=chain, form=form, limits=limits, drops=drops, spared=spared)
 
 
 def _rows(start: int, chosen: Random) -> list[dict[str, Any]]:
     """Rows in the order in which they come, each within `LATENESS` of those before."""
     rows, at = [], 0
-    most = chosen.choice([3, 8, 20, 40])
+    most = chosen.choice([8, 20, 40, 60])
     for n in range(start, start + chosen.randint(1, most)):
         at += chosen.randint(0, 4)
         code = chosen.randint(0, 5)

@@ -63,7 +63,9 @@ def shown(seed: int) -> int:
     assert isinstance(case, ChainCase)
     print(report(best))
     print(f"\n{case.chain}\n{case.schedule}\n{case.inputs}")
-    print(f"{case.form.__name__}, limits {dict(case.limits)}, {'drops' if case.drops else 'keeps'} states")
+    print(
+        f"{case.form.__name__}, {'drops' if case.drops else 'keeps'} states, {case.spared} spared, {dict(case.limits)}"
+    )
     return 1
 
 
