@@ -14,7 +14,7 @@ from drift.testing.schedule import Deviation, Key, Schedule
 UNSHRUNK = (Phase.explicit, Phase.generate)  # `python tests/deaths.py --shrink SEED` makes a case smaller
 
 
-@settings(max_examples=30, phases=UNSHRUNK)
+@settings(max_examples=20, phases=UNSHRUNK)
 @given(st.integers(0, 2**32))
 def test_chains_give_what_the_reference_gives_under_any_schedule_deaths_and_limits(seed: int) -> None:
     result = case_of(seed).check()
