@@ -169,8 +169,7 @@ class LocalEngine:
         acker = self._acker
         acker.handle(ack_of((), message, beats, self._hold.moved(self._least_later)))
         rest: list[Part] = []
-        complete_below = min(self._heartbeat, self._waiting.least)
-        made = self._worker.turn(parts, acker.minimal_time, complete_below, rest).get(BARRIER, [])
+        made = self._worker.turn(parts, acker.minimal_time, self._complete_below, rest).get(BARRIER, [])
         self._waiting.put_back(rest)
         self._feed.intake.waiting = len(self._waiting)
         for name, columns in made:
@@ -179,11 +178,19 @@ class LocalEngine:
         if rest:
             self._policy.begin()
         acker.handle(ack_of(message, (), (), self._hold.moved(self._least_later)))
-        self._worker.settle(acker.minimal_time, min(self._heartbeat, self._waiting.least))
+        self._worker.settle(acker.minimal_time, self._complete_below)
         if self._overflow is not None:
             self._overflow.relieve(self._worker)
         if self._timeline is not None and (parts or made):
             self._timeline.add(began_s, time.monotonic(), _items_of(parts), self._worker.tombstones - before)
+
+    @property
+    def _complete_below(self) -> bytes:
+        """All items below it have come and do not wait, and nothing of its time is below it: of a global time some may
+        have come before a call and others behind it, and a checkpoint is as of a global time.
+        """
+        least = self._waiting.least
+        return self._heartbeat if least >= self._heartbeat else global_time_of(least)
 
     @property
     def _least_later(self) -> bytes | None:
