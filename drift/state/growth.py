@@ -466,12 +466,18 @@ class _Changed:
                 edge in self._edges_new for edge in around
             )
 
+        around = sum(name in (a, b) for a, b, _ in self._edges_old)
+        has_all = likeness(before, name) == (True, around)
+
         def is_likelier(one: str, other: str) -> bool:
-            found = likeness(one, other)
-            return found > likeness(before, name) and (found[0] or _base_of(one) == _base_of(other))
+            """Or as likely, where the step has not all the neighbours that it had."""
+            found, own = likeness(one, other), likeness(before, name)
+            return (found > own or (found == own and not has_all)) and (found[0] or _base_of(one) == _base_of(other))
 
         def rivals(steps: Mapping[str, list[dict[str, Any]]]) -> list[str]:
-            return [each for each, step in steps.items() if is_known_by_name(step) and not is_certain(each)]
+            return [
+                each for each, step in steps.items() if is_known_by_name(step) and not is_certain(each) and each != name
+            ]
 
         for other in rivals(self._new):
             if is_likelier(before, other):

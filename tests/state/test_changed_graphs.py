@@ -71,7 +71,11 @@ class Change:
             sum(each.does == does for other, each in recipe.steps.items() if not self.is_said(other))
             for recipe in (self.then, self.now)
         ]
-        return self.is_said(number) or alike == [1, 1]
+        others = [
+            {name for other, name in names.items() if other != number} for names in (self.names_then, self.names_now)
+        ]
+        is_of_another = self.names_now[number] in others[0] or self.names_then[number] in others[1]
+        return self.is_said(number) or (alike == [1, 1] and not is_of_another)
 
     def is_kept(self, sink: str) -> bool:
         """Whether the items of a sink pass no changed step."""
@@ -99,6 +103,7 @@ class Change:
         return (
             all(owners.get(name, number) == number for number, name in now.items())
             and all(now[n] == then[n] or now[n] in self.was for n in self.stay if self.now.steps[n].has_state)
+            and all(self.is_known(n) for n in self.stay if self.now.steps[n].has_state)
             and not any(name in then.values() for name in self.was)
         )
 

@@ -246,6 +246,34 @@ def test_steps_with_state_and_without_names_are_refused_where_another_one_is_in_
         resumed(tmp_path, unnamed(*now), changed_graph="accept", dropped=dropped)
 
 
+def test_a_step_with_state_and_without_a_name_is_refused_where_another_one_came_in_front_of_it(tmp_path: Path) -> None:
+    """It has the sink, and the new one the source and the name that it had."""
+
+    def sums(more: bool) -> drift.Graph:
+        graph = drift.Graph("sums")
+        numbers: Any = graph.source("numbers")
+        (numbers.scan(key_of, 0, add) if more else numbers).scan(key_of, 0, add).sink(SINK)
+        return graph
+
+    drift.run(sums(more=False), {"numbers": ROWS[:9]}, state=tmp_path, complete=False).finish()
+    with pytest.raises(drift.GraphError, match=r"'scan add' was given no name, and 'scan add-2' is now where it was"):
+        resumed(tmp_path, sums(more=True), changed_graph="accept")
+
+
+def test_steps_with_state_and_without_names_that_are_between_the_same_steps_go_on(tmp_path: Path) -> None:
+    def sums(more: bool) -> drift.Graph:
+        graph = drift.Graph("sums")
+        numbers: Any = graph.source("numbers")
+        numbers.scan(key_of, 0, add).merge(numbers.scan(key_of, 0, add)).sink(SINK)
+        if more:
+            numbers.sink("all")
+        return graph
+
+    whole = items_of(drift.run(sums(more=False), {"numbers": ROWS}))
+    found = items_of(drift.run(sums(more=False), {"numbers": ROWS[:9]}, state=tmp_path, complete=False))
+    assert found[SINK] + items_of(resumed(tmp_path, sums(more=True), changed_graph="accept"))[SINK] == whole[SINK]
+
+
 def test_steps_with_state_and_without_names_go_on_where_they_are_and_by_the_names_they_get(tmp_path: Path) -> None:
     drift.run(unnamed("evens"), {"numbers": ROWS[:9]}, state=tmp_path, complete=False).finish()
     more = unnamed("evens", "odds")
