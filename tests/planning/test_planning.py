@@ -26,6 +26,11 @@ from drift_graph.graph import Dataflow
 INTERVALS_S = (0.1, 1.0, 10.0)
 
 
+@pytest.fixture(autouse=True)
+def few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "INTERVALS_S", INTERVALS_S)
+
+
 def graph_of(inputs: list[list[int]], stateful: list[bool]) -> Dataflow:
     """Step number n takes the output of the steps before it that are named, or the source if none is."""
     graph = drift.Graph("drawn")
